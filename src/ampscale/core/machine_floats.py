@@ -84,7 +84,9 @@ def transition_host(rule: Any, state: LossScaleState, finite: Flag) -> tuple[Los
 
 def flag_like(scale: Array, flag: Flag) -> Flag:
     """Return *flag*, converted to a NumPy array if it is a Python bool and *scale* is a NumPy array."""
-    return _like(scale.astype("bool"), flag) if isinstance(flag, bool) and type(scale) is not float else flag
+    if isinstance(flag, bool) and type(scale) is not float:
+        return _like(scale.astype("bool"), flag)
+    return flag
 
 
 def rounded_constants(rule: RuleConstants) -> RoundedConstants[float]:

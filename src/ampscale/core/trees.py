@@ -67,9 +67,7 @@ def structure(tree: Tree) -> list[Any]:
     container as another tuple, an array as "array", None as None. A dict key that does not consist of strings, bytes, numbers
     and None is replaced by its type, since such keys may not compare as equal, and their `repr` may differ between ranks.
     """
-    parts: list[Any] = []
-    _append_structure(parts, tree)
-    return parts
+    return list(_structure_parts(tree))
 
 
 def one_of_each_type(values: Sequence[Any]) -> list[Any]:
@@ -152,17 +150,17 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
     return arrays
 
 
-def _append_structure(parts: list[Any], tree: Tree) -> None:
-    """Append the `structure` of *tree* to *parts*."""
+def _structure_parts(tree: Tree) -> Iterator[Any]:
+    """Yield the members of the list that `structure` returns."""
     members = _members(tree)
     if members is None:
-        parts.append(None if tree is None else "array")
+        yield None if tree is None else "array"
         return
     is_flat = _are_arrays(members)
-    parts.append((type(tree), _plain_keys(tree, len(members)), is_flat))
+    yield type(tree), _plain_keys(tree, len(members)), is_flat
     if not is_flat:
         for member in members:
-            _append_structure(parts, member)
+            yield from _structure_parts(member)
 
 
 def _plain_keys(tree: Tree, count: int) -> Sequence[Any]:

@@ -182,7 +182,7 @@ def check_out(out: Tree, tree: Tree) -> None:
 def check_alike(value: Tree, like: Tree, name: str) -> None:
     """Check that *value*, which error messages call *name*, has arrays of the same paths, shapes and dtypes as *like*."""
     sources, targets = leaves_with_paths(like, name), leaves_with_paths(value, name)
-    expected, actual = ([path for path, _ in pairs] for pairs in (sources, targets))
+    expected, actual = [path for path, _ in sources], [path for path, _ in targets]
     if expected != actual:
         raise ValueError(f"{name} must have the arrays {excerpt(expected)}, got {excerpt(actual)}")
     for (path, leaf), (_, target) in zip(sources, targets, strict=True):
