@@ -169,7 +169,8 @@ class GradScaler(StoredScale):
         if not self._enable:
             return
         self._check("unscale_", optimizer)
-        self._unscale(optimizer, call_site()).stage = UNSCALED
+        progress = self._unscale(optimizer, call_site())
+        progress.stage = UNSCALED
 
     def step(self, optimizer: Any) -> bool:
         """

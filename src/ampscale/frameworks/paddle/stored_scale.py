@@ -53,8 +53,8 @@ class StoredScale:
         """Return the scale and the counts of finite steps and of overflows."""
         if not self._enable:
             return "GradScaler(enable=False)"
-        scale, good_steps, bad_steps = self._state[:3]
-        return f"GradScaler(scale={float(scale)}, incr_count={int(good_steps)}, decr_count={int(bad_steps)})"
+        state = self._state
+        return f"GradScaler(scale={float(state.scale)}, incr_count={int(state.good_steps)}, decr_count={int(state.bad_steps)})"
 
     def is_enable(self) -> bool:
         """Return True if scaling is enabled."""
@@ -113,12 +113,12 @@ class StoredScale:
         """Return the scale, its constants and both counts under Paddle's keys; an empty dict if scaling is disabled."""
         if not self._enable:
             return {}
-        rule, (scale, good_steps, bad_steps) = self._rule, self._state[:3]
+        rule, state = self._rule, self._state
         return {
-            "scale": np.array([scale], np.float32),
+            "scale": np.array([state.scale], np.float32),
             **{name: getattr(rule, _FIELDS[name]) for name in _CONSTANTS},
-            "incr_count": int(good_steps),
-            "decr_count": int(bad_steps),
+            "incr_count": int(state.good_steps),
+            "decr_count": int(state.bad_steps),
             "use_dynamic_loss_scaling": self._dynamic,
         }
 
