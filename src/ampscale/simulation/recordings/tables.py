@@ -110,12 +110,13 @@ def read_table(path: str | Path) -> Iterator[tuple[list[str], Iterator[tuple[int
 
 def _rows(path: str | Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row of a CSV file, including the row of names. Empty lines are skipped."""
-    count, width = 0, 0
+    count = width = 0
     reader = csv.reader(_lines(file), skipinitialspace=True)
     try:
         for cells in filter(None, reader):
             count += 1
-            width = width or len(cells)
+            if count == 1:
+                width = len(cells)
             if count > MOST_STEPS + 1:
                 raise ValueError(f"{path} must have at most {MOST_STEPS} rows, got more")
             if len(cells) != width:
