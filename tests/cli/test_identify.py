@@ -242,10 +242,7 @@ def test_rounded_scales_require_a_tolerance():
         (("--scales", "? ?"), "at least one scale must be known, got none"),
         (("--scales", "64 -2"), "scales must not be negative"),
         (("--scales", "64 32", "--log"), "--log requires a log as PATH: give the options of one source"),
-        (
-            (__file__, "--scale-column", "S", "--step-pattern", "x"),
-            "-column requires a CSV file as PATH and --step-pattern requires",
-        ),
+        ((__file__, "--scale-column", "S", "--step-pattern", "x"), "CSV file as PATH and --step-pattern requires a log as PATH"),
         ((pytest.__file__,), "the log has no known messages of"),
         ((EXAMPLES / "run.jsonl",), "run.jsonl is a run file, not a log: use ampscale watch"),
         ((LOGS / "lightning_2.6_metrics.csv", "--scale-column", "S"), "; specify --scale-column"),

@@ -49,7 +49,7 @@ def test_rule_can_be_a_repr_or_a_json_file(tmp_path):
     assert read_rule(str(file), {"growth_interval": "3"})[1] == dataclasses.replace(rule, growth_interval=3)
 
 
-def test_invalid_rule_raises_a_usage_error(tmp_path):
+def test_invalid_rule_raises_a_usage_error():
     invalid = [
         "pytorch", "missing.json", "torch:growth=4", "torch:growth_interval", "torch:growth_interval=x",
         "torch:growth_interval=0", "torch:delayed_update=true,delayed_update=true", "torch:reset_bad_steps_on=finit",
@@ -59,6 +59,9 @@ def test_invalid_rule_raises_a_usage_error(tmp_path):
         with pytest.raises(click.UsageError) as caught:
             read_rule(text)
         assert text in caught.value.message
+
+
+def test_invalid_json_file_raises_a_usage_error(tmp_path):
     for content in ("[]", "scale", '{"scale": 1}'):
         (tmp_path / "rule.json").write_text(content)
         with pytest.raises(click.UsageError, match=r"a rule must|the keys of a rule must be"):
@@ -81,7 +84,7 @@ def test_unused_setting_or_repeated_rule_raises_a_usage_error(capsys):
         read_rules(["torch", "torch"], {})
 
 
-def test_settings_are_parsed():
+def test_settings_are_parsed_or_rejected():
     assert parse_settings(["init_scale=2**16", "growth_interval=4"]) == {"init_scale": "2**16", "growth_interval": "4"}
     for texts in (["init_scale"], ["init_scale=1", "init_scale=2"]):
         with pytest.raises(click.UsageError, match="a setting must be given once as FIELD=VALUE"):
