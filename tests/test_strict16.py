@@ -31,8 +31,9 @@ def read(how):
 def test_operations_on_two_types_raise(operation):
     """The operands have two dtypes, or one of them, on either side, is a number, a NumPy scalar or a NumPy array."""
     rows = [(array_of(left, 1), array_of(right, 1), "one dtype") for left, right in itertools.permutations(FLOATS, 2)]
-    for number in (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32)):
-        rows += [row for dtype in FLOATS for row in ((array_of(dtype, 1), number, ""), (number, array_of(dtype, 1), ""))]
+    numbers = (2, 2.0, 2j, True, np.float32(2), np.float64(2), np.ones(1, np.float32))
+    for dtype, number in itertools.product(FLOATS, numbers):
+        rows += [(array_of(dtype, 1), number, ""), (number, array_of(dtype, 1), "")]
     assert unexpected((operands, partial(operation, *operands), TypeError, pattern) for *operands, pattern in rows) == []
 
 

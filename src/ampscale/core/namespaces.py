@@ -28,7 +28,7 @@ def provide_default(provider: Callable[[], Namespace]) -> None:
 
 
 def provide_division(namespace: str, divide: Callable[[Array, Array], Array]) -> None:
-    """Set the function that `divide` calls for the namespace of this name, whose operator does not always round correctly."""
+    """Set the function that `divide` uses for the namespace named *namespace*, whose operator may round incorrectly."""
     _divisions[namespace] = divide
 
 
