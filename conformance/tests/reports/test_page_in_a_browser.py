@@ -73,7 +73,7 @@ def test_the_header_has_the_versions_the_date_and_the_totals(browser, page_of_th
 
 
 def test_the_matrix_of_one_report_has_messages(browser, page_of_one):
-    """There are no filters for implementations."""
+    """The heading has the name and the totals of the implementation, and there are no filters for implementations."""
     browser.show(page_of_one)
     assert browser.eval("$('h1').textContent") == "late 1.0"
     assert browser.eval("$('#lede').textContent").endswith(": 8 of 16 passed, 8 fail; 1 unsupported.")
