@@ -64,8 +64,8 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
     cases = dict(sorted(tables.cases.items(), key=lambda item: _sort_key(item[1]["clause"])))
     clause_table = {case["clause"]: clause(case["clause"], spec) for case in cases.values()}
     date = datetime.now(UTC).date().isoformat() if date is None else date
-    calls, transcripts, trajectories = (table.rows for table in (tables.calls, tables.transcripts, tables.trajectories))
-    return Matrix(date, __version__, clause_table, cases, calls, transcripts, trajectories, implementations)
+    rows = tables.calls.rows, tables.transcripts.rows, tables.trajectories.rows
+    return Matrix(date, __version__, clause_table, cases, *rows, implementations)
 
 
 def clause(id: str, spec: str = "spec") -> dict[str, Any]:
