@@ -352,9 +352,12 @@ class FreezesItsInput(Plain):
 @breaks("SCALING-scale", "planted: the type of a container is cached by the number of its arrays")
 class RemembersTheFirstContainer(Plain):
     def scale(self, handle, tree):
-        scaled, kinds = super().scale(handle, tree), self.__dict__.setdefault("kinds", {})
-        flat = isinstance(tree, list | tuple) and not any(isinstance(child, list | tuple | dict) for child in tree)
-        return kinds.setdefault(len(tree), type(tree))(scaled) if flat else scaled
+        scaled = super().scale(handle, tree)
+        if not isinstance(tree, list | tuple) or any(isinstance(child, list | tuple | dict) for child in tree):
+            return scaled
+        containers = self.__dict__.setdefault("containers", {})
+        first = containers.setdefault(len(tree), type(tree))
+        return first(scaled)
 
 
 @breaks("SCALING-layout", "planted: scale, but not unscale, ignores that a stride is negative")
@@ -374,7 +377,8 @@ class UnscalesOneLaunch(Plain):
 @breaks("SCALING-unscale-divides", "planted: the elements after the last whole block of 65,536 stay scaled")
 class UnscalesWholeBlocks(Plain):
     def unscaled_leaf(self, leaf, scale):
-        unscaled, whole = super().unscaled_leaf(leaf, scale), leaf.size // 65536 * 65536
+        unscaled = super().unscaled_leaf(leaf, scale)
+        whole = leaf.size // 65536 * 65536
         if whole:
             unscaled.reshape(-1)[whole:] = leaf.reshape(-1)[whole:]
         return unscaled
@@ -395,7 +399,7 @@ class CachesResultsByAddress(Plain):
         return map_tree(lambda leaf: results.setdefault(self._key(leaf), self.unscaled_leaf(leaf, handle.shown)), tree)
 
     def _key(self, leaf):
-        return leaf.ctypes.data, leaf.shape, leaf.dtype, leaf.size or object()
+        return leaf.ctypes.data, leaf.shape, leaf.dtype, leaf.size or object()  # arrays without elements can share an address
 
 
 @breaks("SCALING-layout", "planted: float16 matrices are flattened in memory order")
@@ -408,14 +412,10 @@ class FlattensFloat16InMemoryOrder(Plain):
 @breaks("SCALING-scale", "planted: results are kept by the joined keys of their paths, which two leaves can share")
 class ScalesByJoinedPaths(Plain):
     def scale(self, handle, tree):
-        names = [path.replace("']['", "/").replace("']", "'") for path, _ in leaves(tree)]
-        results = {
-            name: self.scaled_leaf(leaf, handle.shown)
-            for name, (_, leaf) in zip(names, leaves(tree), strict=True)
-            if leaf is not None
-        }
-        remaining = iter([name for name, (_, leaf) in zip(names, leaves(tree), strict=True) if leaf is not None])
-        return map_tree(lambda _: results[next(remaining)], tree)
+        named = [(path.replace("']['", "/").replace("']", "'"), leaf) for path, leaf in leaves(tree) if leaf is not None]
+        results = {name: self.scaled_leaf(leaf, handle.shown) for name, leaf in named}
+        names = iter([name for name, _ in named])
+        return map_tree(lambda _: results[next(names)], tree)
 
 
 @breaks("SCALING-unscale-divides", "planted: equal arrays are divided once, and arrays with equal beginnings are taken for equal")
