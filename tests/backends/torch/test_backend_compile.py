@@ -109,7 +109,7 @@ def test_update_compiles_into_one_graph():
 def test_unscale_and_check_compiles_into_one_graph():
     """Values include infinities and subnormal numbers of all formats. Another scale causes no recompilation."""
     unscale_and_check = compiled(ampscale.unscale_and_check, "inductor")
-    ampscale.unscale_and_check([torch.ones(1)], 1.0)
+    ampscale.unscale_and_check([torch.ones(1)], 1.0)  # caches the owner of tensors, which would otherwise cause a recompilation
     tree = {name: LIBRARY.put(bit_patterns(name)[1:]) for name in DTYPES} | {"none": None, "one": torch.tensor(7.0)}
     for factor in (3.0, 2.0**-3, 2.0**16 + 1):
         result = unscale_and_check(tree, torch.tensor(factor))
