@@ -44,7 +44,7 @@ class CallTable:
 
     def __init__(self, name: str, states: dict[str, str], calls: tuple[str, ...], entries: dict[str, dict[str, str]]) -> None:
         self.name, self.states, self.calls = name, states, calls
-        self.results = {state: {call: entries.get(state, {}).get(call, state) for call in calls} for state in states}
+        self.results = {state: dict.fromkeys(calls, state) | entries.get(state, {}) for state in states}
 
     def check(self, call: str, state: str, site: Site | None = None) -> None:
         """Raise the error of *call* in *state*, if there is one; the message names *site*, where the earlier call was."""

@@ -166,7 +166,8 @@ class StoredScale:
             if progress.found_inf is not None:
                 found_inf.append(progress.found_inf)
             may_back_off |= progress.applied is not True
-        least = self._scale_lower_bound() * (self._rule.backoff_factor if may_back_off else 1)
+        factor = self._rule.backoff_factor if may_back_off else 1
+        least = self._scale_lower_bound() * factor
         self._call_state, self._updated_at, self._progress = WRITING, site, {}
         self._least_scale = max(least, MIN_SCALE) if least else 0.0  # 0.0 if the scale may not be a power of two
         if found_inf:
