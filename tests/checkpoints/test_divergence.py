@@ -53,7 +53,9 @@ EVENTS = [(), ("finite",), ("growth",), ("finite", "backoff"), ("growth", "backo
 @pytest.mark.parametrize(
     ("interval", "hysteresis", "delayed_update", "reset_bad_steps_on"),
     [
-        *((interval, 1, interval != 2, ()) for interval in (1, 2, 3)),  # there is no count of overflows to reset
+        (1, 1, True, ()),  # with a hysteresis of 1, there is no count of overflows to reset
+        (2, 1, False, ()),
+        (3, 1, True, ()),
         *((interval, 2, False, events) for interval in (1, 3) for events in EVENTS),
     ],
 )

@@ -38,7 +38,7 @@ def test_a_disabled_scaler_only_calls_the_optimizer():
     optimizer, scaler = Minimizing(array([INF])), scaler_at(8, enable=False)
     for var in (array(3, "float16"), 1.0, None, "loss", [1, 2], array(1, "int32")):
         assert scaler.scale(var) is var
-    assert scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is scaler.update() is None
+    assert scaler.unscale_(optimizer) is scaler.unscale_(optimizer) is scaler.update() is scaler.abandon(optimizer) is None
     assert scaler.step(optimizer) is scaler.step(optimizer) is True
     assert scaler.minimize(optimizer, 3) == (3, None, None)
     assert (optimizer.steps, optimizer.gradients, scaler.get_loss_scaling()) == (3, [INF], 8)

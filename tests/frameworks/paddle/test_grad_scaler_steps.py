@@ -74,13 +74,14 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
         assert optimizer.gradients[0] == 1
 
 
-@pytest.mark.clause("PADDLE-minimize", "PADDLE-step")
-@pytest.mark.parametrize("call", ["minimize", "step", "unscale_"])
+@pytest.mark.clause("PADDLE-minimize", "PADDLE-step", "PADDLE-abandon")
+@pytest.mark.parametrize("call", ["minimize", "step", "unscale_", "abandon"])
 def test_an_optimizer_must_have_parameters_and_a_step(call):
-    """A TypeError names the type of the value. `unscale_` requires no step."""
+    """A TypeError names the type of the value. `unscale_` and `abandon` require no step."""
     module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, like that of a torch module
-    wrong = [("optimizer", value, TypeError) for value in (None, 1, object(), [array(1)], lambda: None, module)]
-    wrong += [("optimizer", SimpleNamespace(parameters=[]), TypeError)] if call != "unscale_" else []
+    wrong = [("optimizer", value, TypeError) for value in (1, object(), [array(1)], lambda: None, module)]
+    if call in ("minimize", "step"):
+        wrong.append(("optimizer", SimpleNamespace(parameters=[]), TypeError))
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)
 
 
