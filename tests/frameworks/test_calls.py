@@ -284,7 +284,7 @@ def test_an_error_names_a_call_outside_of_the_package(tmp_path, monkeypatch):
 
 @pytest.mark.clause("PADDLE-abandon")
 def test_abandoned_gradients_of_paddles_scaler_count_as_nothing():
-    """The update ignores an overflow and finite gradients that were abandoned, and counts an optimizer that stepped."""
+    """The update ignores an abandoned overflow and abandoned finite gradients. New gradients can be applied afterwards."""
     scaler = GradScaler(init_loss_scaling=8.0, incr_every_n_steps=2, decr_every_n_nan_or_inf=1)
     overflowed, finite, stepped = (GradientDescent(np.float32([value])) for value in (np.inf, 8.0, 8.0))
     for optimizer in (overflowed, finite):

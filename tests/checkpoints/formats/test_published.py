@@ -233,6 +233,7 @@ def test_errors_list_all_invalid_entries():
         (lambda: checkpoints.save("torch", {}), TypeError, "checkpoint must be a Checkpoint, got dict"),
         (lambda: checkpoints.load("torch", [1]), TypeError, "mapping must be a mapping, got list"),
     ],
+    ids=["format to load", "format to save", "checkpoint", "mapping"],
 )
 def test_invalid_arguments_raise_an_error(call, error, message):
     """The error for an unknown format lists all formats."""
