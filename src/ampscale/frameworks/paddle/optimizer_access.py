@@ -21,7 +21,7 @@ def parameters_of(optimizer: Any) -> list[Any]:
     if not isinstance(
         parameters, list | tuple
     ):  # not a method, as in torch modules, nor an iterator, which can be read only once
-        expected = "a torch.optim.Optimizer, or have a list `parameters` of objects with `value` and `grad`"
+        expected = "a torch.optim.Optimizer, or have a list of parameters, each with value and grad"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(parameters)
 
