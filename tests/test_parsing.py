@@ -157,7 +157,7 @@ REJECTED = {  # a lambda makes a large value only when the test runs
     "moments": (partial(train, optimizer=optimizers.Momentum(linear()).state), "moments must have 0 trees, got 1"),
     "integers": (partial(train, [np.int32([1])]), r"gradients\[0\] must be floating-point or complex, got int32"),
     "one result": (partial(ampscale.unscale_and_check, [ONES, TWOS], 2.0, out=[ONES, ONES]), "receives another result"),
-    "iterator": (partial(GradScaler().unscale_, SimpleNamespace(parameters=iter([]))), "a list `parameters`"),
+    "iterator": (partial(GradScaler().unscale_, SimpleNamespace(parameters=iter([]))), "a list of parameters"),
     "key": (partial(write_file, "rule.json", {"a": {1: 2}}), "each key must be a str, got 1"),
     "sparse": (partial(write_file, "rule.json", {"a": torch.ones(1).to_sparse()}), "representable in JSON"),
     "path": (partial(load, "torch", TORCH, at=["a"]), "at must be a str"),

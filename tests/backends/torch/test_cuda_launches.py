@@ -93,6 +93,37 @@ def operations():
         yield platform.operations
 
 
+# The next two tests come first, since the fixture `platform` chooses kernels until the end of the module.
+
+
+def test_the_choice_of_the_kernels_has_a_reason(monkeypatch):
+    """CuPy must be installed and be able to compile. AMPSCALE_KERNELS=numpy disables all compiled kernels."""
+    choose = cuda_launches.kernel_choice_host.__wrapped__
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert choose() == (None, "torch is not built for CUDA")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.launches", raising=False)
+    monkeypatch.delattr(package, "launches", raising=False)
+    assert choose().reason.startswith("CuPy cannot be used: ")
+    monkeypatch.setattr(package, "launches", host().kernels, raising=False)
+    assert choose() == (host().kernels, "CuPy is installed")
+    monkeypatch.setattr(host().kernels, "_kernel", mock.Mock(side_effect=RuntimeError("no compiler")))
+    assert choose() == (None, "CuPy cannot be used: no compiler")
+    monkeypatch.setenv("AMPSCALE_KERNELS", "numpy")
+    assert choose() == (None, "AMPSCALE_KERNELS is numpy")
+
+
+def test_tensors_on_the_cpu_do_not_import_cupy(monkeypatch):
+    """The choice is made for the first CUDA tensor."""
+    monkeypatch.setattr(fused, "kernel_choice_host", lambda: KernelChoice(None, ""))
+    monkeypatch.setattr(cuda_launches, "kernel_choice_host", mock.Mock(side_effect=AssertionError))
+    tree = [torch.ones(3)]
+    ampscale.unscale_check_and_norm(tree, torch.tensor(3.0), out=tree)
+    assert ampscale.all_finite(ampscale.unscale(tree, 3.0))
+    assert ampscale.global_norm(tree) > 0
+
+
 @pytest.mark.clause("BACKENDS-bit-identical", "OVERFLOW-fused", "OVERFLOW-all-finite", "NORMS-fused", "NORMS-global")
 @settings(max_examples=25)
 @given(lists, scales, widths)
@@ -233,31 +264,3 @@ def test_the_scaler_uses_the_kernels_unless_torch_takes_one_pass(operations, lea
     assert (found_inf.dtype, found_inf.item()) == (torch.float32, 1.0)
     assert gradients[1].tolist() == (torch.ones(2) / scale).tolist()
     assert bool(operations) is launched
-
-
-def test_the_choice_of_the_kernels_has_a_reason(monkeypatch):
-    """CuPy must be installed and be able to compile. AMPSCALE_KERNELS=numpy disables all compiled kernels."""
-    choose = cuda_launches.kernel_choice_host.__wrapped__
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert choose() == (None, "torch is not built for CUDA")
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.delitem(sys.modules, f"{package.__name__}.launches", raising=False)
-    monkeypatch.delattr(package, "launches", raising=False)
-    assert choose().reason.startswith("CuPy cannot be used: ")
-    monkeypatch.setattr(package, "launches", host().kernels, raising=False)
-    assert choose() == (host().kernels, "CuPy is installed")
-    monkeypatch.setattr(host().kernels, "_kernel", mock.Mock(side_effect=RuntimeError("no compiler")))
-    assert choose() == (None, "CuPy cannot be used: no compiler")
-    monkeypatch.setenv("AMPSCALE_KERNELS", "numpy")
-    assert choose() == (None, "AMPSCALE_KERNELS is numpy")
-
-
-def test_tensors_on_the_cpu_do_not_import_cupy(monkeypatch):
-    """The choice is made for the first CUDA tensor."""
-    monkeypatch.setattr(fused, "kernel_choice_host", lambda: KernelChoice(None, ""))
-    monkeypatch.setattr(cuda_launches, "kernel_choice_host", mock.Mock(side_effect=AssertionError))
-    tree = [torch.ones(3)]
-    ampscale.unscale_check_and_norm(tree, torch.tensor(3.0), out=tree)
-    assert ampscale.all_finite(ampscale.unscale(tree, 3.0))
-    assert ampscale.global_norm(tree) > 0
