@@ -25,4 +25,5 @@ def _mean(values: Sequence[Number], dtype: str) -> Number:
     if not all(map(math.isfinite, values)):
         return total(values, dtype)
     negative = all(map(is_negative, values))
-    return nearest(sum((Fraction(value) for value in values), Fraction(0)) / len(values), dtype, negative)
+    mean = sum((Fraction(value) for value in values), Fraction(0)) / len(values)
+    return nearest(*mean.as_integer_ratio(), dtype, negative)

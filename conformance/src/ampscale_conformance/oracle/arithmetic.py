@@ -12,7 +12,7 @@ def product(left: Number, right: Number, dtype: str) -> Number:
     if not (is_finite(left) and is_finite(right)):
         return float(left) * float(right)
     (top, bottom), (other_top, other_bottom) = left.as_integer_ratio(), right.as_integer_ratio()
-    return _nearest(top * other_top, bottom * other_bottom, dtype, is_negative(left) != is_negative(right))
+    return nearest(top * other_top, bottom * other_bottom, dtype, is_negative(left) != is_negative(right))
 
 
 def quotient(left: Number, right: Number, dtype: str) -> Number:
@@ -21,7 +21,7 @@ def quotient(left: Number, right: Number, dtype: str) -> Number:
     if is_finite(left) and is_finite(right) and right != 0:
         (top, bottom), (other_top, other_bottom) = left.as_integer_ratio(), right.as_integer_ratio()
         numerator = abs(top * other_bottom)
-        return _nearest(-numerator if minus else numerator, abs(bottom * other_top), dtype, minus)
+        return nearest(-numerator if minus else numerator, abs(bottom * other_top), dtype, minus)
     if right != 0:
         return float(left) / float(right)
     return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, -1 if minus else 1)
@@ -32,7 +32,7 @@ def total(numbers: Iterable[Number], dtype: str) -> Number:
     terms = list(numbers)
     if not all(map(is_finite, terms)):
         return sum(float(term) for term in terms if not is_finite(term))
-    return _nearest(*sum_of(terms), dtype, bool(terms) and all(map(is_negative, terms)))
+    return nearest(*sum_of(terms), dtype, bool(terms) and all(map(is_negative, terms)))
 
 
 def sum_of(terms: Iterable[Number]) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def root(square: Number, dtype: str) -> Number:
     scaled, remainder = divmod(numerator << shift, denominator)
     whole = math.isqrt(scaled)
     inexact = bool(remainder) or whole * whole != scaled
-    return _nearest(2 * whole + inexact, 2 << shift // 2, dtype, False)
+    return nearest(2 * whole + inexact, 2 << shift // 2, dtype, False)
 
 
 def significant(value: Number, dtype: str) -> Number:
@@ -66,10 +66,10 @@ def significant(value: Number, dtype: str) -> Number:
         return value
     numerator, denominator = value.as_integer_ratio()
     exponent = abs(numerator).bit_length() - denominator.bit_length()
-    mantissa = _nearest(numerator << max(-exponent, 0), denominator << max(exponent, 0), dtype, False)
+    mantissa = nearest(numerator << max(-exponent, 0), denominator << max(exponent, 0), dtype, False)
     return Fraction(mantissa) * Fraction(2) ** exponent
 
 
-def _nearest(numerator: int, denominator: int, dtype: str, minus: bool) -> Number:
+def nearest(numerator: int, denominator: int, dtype: str, minus: bool) -> Number:
     """Return a quotient of integers, rounded once to a format; if *minus* is True, a zero is -0.0."""
     return decode(encode_ratio(numerator, denominator, dtype, minus), dtype)
