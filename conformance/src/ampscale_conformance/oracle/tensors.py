@@ -49,7 +49,10 @@ def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits
     not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
     are ragged, an integer is out of range, or the number of values does not match the shape.
     """
-    return Bits(dtype, _shape(values) if shape is None else shape, tuple(_pattern(dtype, value) for value in _flat(values)))
+    elements = _flat(values)
+    distinct = {id(value): value for value in elements}  # large arrays repeat few objects, and -0.0 equals 0.0
+    patterns = {key: _pattern(dtype, value) for key, value in distinct.items()}
+    return Bits(dtype, _shape(values) if shape is None else shape, tuple(patterns[id(value)] for value in elements))
 
 
 def float32(*values: Any) -> Bits:
