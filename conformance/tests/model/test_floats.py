@@ -20,7 +20,7 @@ def patterns(name, count=None):
     if count is None:
         return list(range(1 << bits))
     fractions = (0, 1, (1 << fraction_bits) - 1)
-    edges = [top << fraction_bits | low for top in range(1 << 1 + exponent_bits) for low in fractions]
+    edges = [(top << fraction_bits) | low for top in range(1 << (1 + exponent_bits)) for low in fractions]
     drawn = np.random.default_rng(0).integers(0, 1 << bits, count, dtype=np.uint64)
     return edges + drawn.tolist()
 

@@ -55,8 +55,8 @@ def test_a_failed_expectation_has_its_message():
 def test_all_nans_are_equal(dtype):
     """Sign and payload are ignored; infinity, the pattern directly below the NaNs, is different."""
     infinity, quiet_nan = encode(math.inf, dtype), encode(math.nan, dtype)
-    sign = 1 << 4 * DIGITS[dtype] - 1
-    subject().expect_same(Bits(dtype, (1,), (quiet_nan,)), Bits(dtype, (1,), (sign | infinity + 1,)), "tree")
+    sign = 1 << (4 * DIGITS[dtype] - 1)
+    subject().expect_same(Bits(dtype, (1,), (quiet_nan,)), Bits(dtype, (1,), (sign | (infinity + 1),)), "tree")
     for other in (infinity + 1, infinity - 1):
         failure_of(subject().expect_same, Bits(dtype, (1,), (infinity,)), Bits(dtype, (1,), (other,)), "tree")
 

@@ -30,7 +30,7 @@ def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = AN
 def _draw_finite(pick: Pick, dtype: str) -> int:
     """Draw the bit pattern of a finite number: of any, or of the largest number, the smallest subnormal number or a zero."""
     if dtype in INTEGERS:
-        sign = 1 << INTEGERS[dtype] - 1
+        sign = 1 << (INTEGERS[dtype] - 1)
         return pick((pick(range(1 << 32)) % (2 * sign), sign, sign - 1, 2 * sign - 1))
     if one_in(2, pick):
         return _drawn_part(pick, dtype, (infinity(part_of(dtype)) - 1, 1, 0))

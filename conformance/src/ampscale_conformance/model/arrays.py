@@ -49,7 +49,7 @@ def to_bits(array: Any) -> Bits:
     patterns = struct.unpack(_format(name, host.size), host.tobytes())
     if name.startswith("complex"):
         width = 2 * DIGITS[name]
-        patterns = tuple(real << width | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True))
+        patterns = tuple((real << width) | imaginary for real, imaginary in zip(patterns[::2], patterns[1::2], strict=True))
     return Bits(name, host.shape, patterns)
 
 
@@ -67,7 +67,7 @@ def _to_numpy(bits: Bits) -> np.ndarray:
     dtype = _bfloat16() if bits.dtype == "bfloat16" else bits.dtype
     patterns: Sequence[int] = bits.bits
     if bits.dtype.startswith("complex"):
-        patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << 2 * DIGITS[bits.dtype])]
+        patterns = [part for pattern in bits.bits for part in divmod(pattern, 1 << (2 * DIGITS[bits.dtype]))]
     return np.ndarray(bits.shape, dtype, bytearray(struct.pack(_format(bits.dtype, len(bits.bits)), *patterns)))
 
 

@@ -23,7 +23,7 @@ def decode(pattern: int, dtype: str) -> Number:
 @lru_cache(2**16)
 def decode_float(pattern: int, dtype: str) -> float:
     """Return the number as a Python float, which is exact in every format; raise a ValueError if the pattern is too wide."""
-    if not 0 <= pattern < 1 << width(dtype):
+    if not 0 <= pattern < (1 << width(dtype)):
         raise ValueError(f"a {dtype} must have {width(dtype)} bits, got {pattern:#x}")
     if dtype == "bfloat16":  # the upper half of a float32
         pattern, dtype = pattern << 16, "float32"
@@ -41,7 +41,7 @@ def encode(value: Roundable, dtype: str) -> int:
         numerator, denominator = value.as_integer_ratio()
         return encode_ratio(numerator, denominator, dtype, not numerator and is_negative(value))
     if math.isnan(value):
-        return infinity(dtype) | 1 << (format_of(dtype)[1] - 1)
+        return infinity(dtype) | (1 << (format_of(dtype)[1] - 1))
     return infinity(dtype) if value > 0 else infinity(dtype) | sign_bit(dtype)
 
 
@@ -110,11 +110,11 @@ def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
         return 0
     fraction_bits, lowest = FORMATS[dtype][1], lowest_exponent(dtype)
     exponent = numerator.bit_length() - denominator.bit_length()  # exponent of the leading bit, or one more
-    if numerator << max(-exponent, 0) < denominator << max(exponent, 0):
+    if (numerator << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
     last_exponent = max(exponent - fraction_bits, lowest)  # exponent of the last fraction bit
     # The leading bit is added to the exponent field, so a fraction that rounds up to the next power of two carries correctly.
     divisor = denominator << max(last_exponent, 0)
     fraction, remainder = divmod(numerator << max(-last_exponent, 0), divisor)
     rounds_up = 2 * remainder > divisor or (2 * remainder == divisor and fraction % 2 == 1)
-    return (last_exponent - lowest << fraction_bits) + fraction + rounds_up
+    return ((last_exponent - lowest) << fraction_bits) + fraction + rounds_up

@@ -57,7 +57,7 @@ def root(square: Number, dtype: str) -> Number:
     scaled, remainder = divmod(numerator << shift, denominator)
     whole = math.isqrt(scaled)
     inexact = bool(remainder) or whole * whole != scaled
-    return nearest(2 * whole + inexact, 2 << shift // 2, dtype, False)
+    return nearest(2 * whole + inexact, 2 << (shift // 2), dtype, False)
 
 
 def significant(value: Number, dtype: str) -> Number:

@@ -78,7 +78,7 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
     patterns = [encode(value, part) for value in values]
     if dtype in PARTS:
         pairs = zip(patterns[::2], patterns[1::2], strict=True)
-        patterns = [real << width(part) | imaginary for real, imaginary in pairs]
+        patterns = [(real << width(part)) | imaginary for real, imaginary in pairs]
     return Bits(dtype, shape, tuple(patterns))
 
 
@@ -155,12 +155,12 @@ def _pattern(dtype: str, value: Any) -> int:
         return encode(value, dtype)
     elif dtype in PARTS and isinstance(value, int | float | Fraction | complex):
         real, imaginary = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
-        return encode(real, PARTS[dtype]) << width(PARTS[dtype]) | encode(imaginary, PARTS[dtype])
+        return (encode(real, PARTS[dtype]) << width(PARTS[dtype])) | encode(imaginary, PARTS[dtype])
     raise TypeError(f"values must be numbers that {dtype} can represent, got {value!r}")
 
 
 def _integer_pattern(dtype: str, value: int) -> int:
-    half = 1 << INTEGERS[dtype] - 1
+    half = 1 << (INTEGERS[dtype] - 1)
     if not -half <= value < half:
         raise ValueError(f"values must be from {-half} to {half - 1} for {dtype}, got {value}")
     return value % (2 * half)
