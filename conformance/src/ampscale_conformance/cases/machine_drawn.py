@@ -179,7 +179,7 @@ class _Walk:
         return run
 
     def _scale_or_unscale(self, run: LockstepRun, method: str, repetitions: int) -> None:
-        """Call *method* with several trees, of which "unscale" takes the last one from "scale". Then unscale an overflow."""
+        """Call *method* with several trees, then unscale an overflow. "unscale" also takes the last result of "scale", if any."""
         subject, scale = self.subject, run.oracle.point.scale
         empty = [[]] if "empty" in subject.info.capabilities else list[Any]()
         for tree in (*repetitions * [TREE], *empty, [*TREE, OVERFLOW]):

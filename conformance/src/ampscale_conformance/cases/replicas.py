@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from ..model.adapter import ImplementationInfo
-from ..model.case import Case, named
+from ..model.case import named
 from ..model.draw import DrawnCase, Pick, numbered
 from ..model.floats import rounded
 from ..model.subject import Subject
@@ -30,13 +30,9 @@ REPLICAS-single/a-rank-alone-decides-for-itself | - + - {36 * " +"} - | growth_i
 """
 
 
-def _case(row: Row) -> Case:
-    return named(row.name, 4, row.catches, partial(_take_steps, words=row.script.split(), settings=row.options), {"replicas"})
-
-
-def _take_steps(subject: Subject, words: Sequence[str], settings: dict[str, Any]) -> None:
-    for size, steps in groupby(words, len):
-        _follow(subject, simple_rule(subject, **settings), [size], [("agree", 0, signs) for signs in steps])
+def _take_steps(subject: Subject, row: Row) -> None:
+    for size, steps in groupby(row.script.split(), len):
+        _follow(subject, simple_rule(subject, **row.options), [size], [("agree", 0, signs) for signs in steps])
 
 
 def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> DrawnCase:
@@ -67,9 +63,11 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
     for number, (way, index, signs) in enumerate(steps):
         handles, finite = groups[index], "-" not in signs
         chosen = slice(-1, None) if way == "last" else slice(None)
-        too_large = machines[index][0].point.scale > LARGEST / len(signs)
-        if too_large or any(machine.step(finite).stopped for machine in machines[index][chosen]):
-            return  # the sum of scaled gradients may be infinite, or the published scaler raises an error
+        if machines[index][0].point.scale > LARGEST / len(signs):
+            return  # the sum of scaled gradients may be infinite
+        points = [machine.step(finite) for machine in machines[index][chosen]]
+        if any(point.stopped for point in points):
+            return  # the published scaler raises an error
         if way == "load":
             handles[:] = [subject.call("load", rule, subject.call("save", handle)) for handle in handles]
         if way in ("alone", "last"):
@@ -83,7 +81,7 @@ def _follow(subject: Subject, rule: Any, sizes: Sequence[int], steps: Sequence[t
 
 
 CASES = (
-    *map(_case, rows(SCRIPTS)),
+    *(named(row.name, 4, row.catches, partial(_take_steps, row=row), {"replicas"}) for row in rows(SCRIPTS)),
     named(
         "REPLICAS-same-scale/all-ranks-have-the-same-scale",
         4,
