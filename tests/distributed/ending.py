@@ -188,23 +188,24 @@ def functions():
 
     calls["train_step"](weight_on([*range(6)]))  # imports modules before the time limit is reduced
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=LIMIT), dist.group.WORLD)
-    unused, weights, pids = ("train_step", 3), {}, [None] * 6
+    callers = {"all_finite": [0], "unscale_check_and_norm": [1], "clip_by_global_norm": [2], "train_step": [0, 1, 2]}
+    weights = {(name, faulty): weight_on([*callers[name], faulty]) for name in calls for faulty in (3, 4, 5)}
+    own = {key: partial(calls[key[0]], weight) for key, weight in weights.items() if weight is not None}
+    unused, pids = ("train_step", 3), [None] * 6
+    for key in weights:
+        dist.barrier(everyone)  # so that no rank waits long for the next call of another one
+        if key in own and key != unused:
+            own[key]()
     dist.all_gather_object(pids, os.getpid(), everyone)
-    for name, members in zip(calls, ([0], [1], [2], [0, 1, 2]), strict=True):
-        for faulty in (3, 4, 5):
-            weight = weight_on([*members, faulty])
-            dist.barrier(everyone)
-            if weight is not None:
-                weights[name, faulty] = weight
-                if (name, faulty) != unused:
-                    calls[name](weight)
-    dist.barrier(everyone)
-    if rank >= 3:
-        {3: partial(time.sleep, 60), 4: partial(os.kill, os.getpid(), signal.SIGKILL), 5: sys.exit}[rank]()
+    if rank == 3:
+        time.sleep(60)
+    if rank == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 5:
+        return
     time.sleep(LIMIT + [1.0, 0.5, 0.0][rank])  # gloo detects the end of a rank on rank 2, which stops before the others call
-    reports = reports_of({key: partial(calls[key[0]], weight) for key, weight in weights.items() if key != unused})
-    reports += reports_of({unused: partial(calls[unused[0]], weights[unused])})
-    print_line(rank=rank, functions=reports)
+    last = {unused: own.pop(unused)}
+    print_line(rank=rank, functions=reports_of(own) + reports_of(last))
     if rank == 0:
         time.sleep(3)  # while this process serves the store of the other ranks
         os.kill(pids[3], signal.SIGKILL)

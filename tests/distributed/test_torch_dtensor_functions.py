@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor.debug import CommDebugMode  # noqa: E402
 
 from ampscale.backends.torch import timed_group  # noqa: E402
+from ampscale.core.trees import leaves  # noqa: E402
 
 BAD = {"none": {}, "inf": {3: INF}, "nan": {1: NAN}, "opposite": {0: INF, 2: -INF}}  # rank: value in its shard
 
@@ -47,10 +48,6 @@ def in_order(arrays):
     """Return *arrays* in the order of the leaves of `placed`."""
     rows, uneven, blocks, plain, half, scalar, columns = arrays
     return [scalar, half, rows, uneven, plain, blocks, columns]
-
-
-def leaves(tree):
-    return [leaf for value in tree.values() for leaf in (value if isinstance(value, list) else [value])]
 
 
 def whole_values(tree):

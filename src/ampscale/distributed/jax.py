@@ -84,7 +84,7 @@ class JaxAxis:
         self._timeout = checked_timeout(timeout)
         self._axes = (axis_name,) if isinstance(axis_name, str) else axis_name
         if not isinstance(self._axes, tuple) or not self._axes or not all(isinstance(name, str) for name in self._axes):
-            raise TypeError(f"axis_name must be a str or a tuple of str, got {excerpt(axis_name)}")
+            raise TypeError(f"axis_name must be a str or a non-empty tuple of str, got {excerpt(axis_name)}")
 
     def mean(self, tree: Tree) -> Tree:
         """

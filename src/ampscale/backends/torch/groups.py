@@ -56,7 +56,9 @@ def group_of(ranks: Iterable[int], limit: float = LIMIT) -> "dist.ProcessGroup":
 
 def servers(ranks: Iterable[int]) -> set[int]:
     """Return the rank that serves torch's store, if it is one of *ranks*: rank 0, or none with torchrun."""
-    return set() if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else {0}.intersection(ranks)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return set()
+    return {0}.intersection(ranks)
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:
