@@ -128,8 +128,16 @@ def counted(communicator):
     """Yield two lists of sizes in bytes: those of all sums, and those of all exchanges of text."""
     sums, exchanges = [], []
     add, exchange = communicator._sum, communicator._exchange
-    communicator._sum = lambda vector: sums.append(int(np.asarray(vector).nbytes)) or add(vector)
-    communicator._exchange = lambda text: exchanges.append(len(text)) or exchange(text)
+
+    def counted_sum(vector):
+        sums.append(int(np.asarray(vector).nbytes))
+        return add(vector)
+
+    def counted_exchange(text):
+        exchanges.append(len(text))
+        return exchange(text)
+
+    communicator._sum, communicator._exchange = counted_sum, counted_exchange
     yield sums, exchanges
 
 
@@ -232,8 +240,8 @@ def cells_in_another_order(rank):
     inputs = [np.ones(1, np.float32)]
     models = [network(inputs), network(inputs)]
     cells = [MFTrainOneStepCell(model, ampscale.optimizers.SGD(model, 0.5), communicator=communicator) for model in models]
-    order = [*cells, *cells[:: -1 if rank == DEVIATING_RANK else 1]]
-    return message_of(lambda: [cell(inputs) for cell in order])
+    second_order = cells[::-1] if rank == DEVIATING_RANK else cells
+    return message_of(lambda: [cell(inputs) for cell in [*cells, *second_order]])
 
 
 def micro_batches(rank, layout):

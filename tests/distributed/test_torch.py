@@ -216,7 +216,9 @@ def crossed(rank):
         flags[index] = bool(agreement.finite)
 
     threads = [Thread(target=agree, args=(index,)) for index in range(2)]
-    for thread in threads[:: -1 if rank == 1 else 1]:
+    if rank == 1:
+        threads.reverse()
+    for thread in threads:
         thread.start()
         time.sleep(0.1)
     for thread in threads:
@@ -237,7 +239,9 @@ def crossed_with_the_program(rank, backend):
         lambda: works.append(dist.all_reduce(values, group=group, async_op=True)),
         lambda: flags.append(bool(communicator.agree(torch.tensor(rank < 3), torch.tensor(8.0), []).finite)),
     ]
-    for call in calls[:: -1 if rank == 1 else 1]:
+    if rank == 1:
+        calls.reverse()
+    for call in calls:
         call()
     works[0].wait()
     return flags[0], values.sum().item()

@@ -273,7 +273,8 @@ def test_optimizers_stepped_in_another_order_on_one_rank_are_an_error(gloo, case
 def of_two_ranks(rank):
     """Step an optimizer that only ranks 0 and 1 have, and then one of all ranks; return the local value of the last parameter."""
     pair, scaler = DeviceMesh("cpu", [0, 1]), scaler_of()
-    params = [parameter(torch.ones(1), mesh) for mesh in ([pair, line()] if rank < 2 else [line()])]
+    meshes = [pair, line()] if rank < 2 else [line()]
+    params = [parameter(torch.ones(1), mesh) for mesh in meshes]
     for param in params:
         scaler.step(sgd([param]))
     return local(params[-1]).item()

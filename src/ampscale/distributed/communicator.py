@@ -253,7 +253,8 @@ class RankCommunicator(ABC):
             return norm_of_sums(sums, arrays)
         xp = array_api_compat.array_namespace(sums)
         # One empty array stands for the gradients of all ranks: there is one sum for all of them, and the array sets the dtype.
-        return norm_of_sums(sums, [xp.astype(sums[:0], xp.float64 if is_float64 else xp.float32)])
+        dtype = xp.float64 if is_float64 else xp.float32
+        return norm_of_sums(sums, [xp.astype(sums[:0], dtype)])
 
     def _first_sum(self, call: str, values: Array | None = None, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """

@@ -56,9 +56,10 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
     for name, value in settings.items():
         if isinstance(value, LossScaleRule):
             texts.update(_rule_texts(name, value))
+        elif isinstance(value, list):
+            texts[name] = list(map(str, value))
         else:
-            is_float = name == "max_norm"  # a float, which may be an int on another rank
-            texts[name] = list(map(str, value)) if isinstance(value, list) else _text(value, is_float)
+            texts[name] = _text(value, is_float=name == "max_norm")
     return texts
 
 
@@ -70,7 +71,9 @@ def _rule_texts(name: str, rule: LossScaleRule) -> dict[str, str]:
 
 def _text(value: Any, is_float: bool) -> str:
     """Return the `repr` of *value*. If *is_float* is True, an equal int or NumPy scalar has the same text as a float."""
-    return repr(float(value) if is_float and value is not None else value)
+    if is_float and value is not None:
+        value = float(value)
+    return repr(value)
 
 
 def _is_float(field: Field[Any]) -> bool:
@@ -104,7 +107,8 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
 
 def _order(name: str) -> tuple[int, str]:
     """Return the sort key of a setting: `FIRST_NAMES` come first, then the other names in alphabetical order."""
-    return FIRST_NAMES.index(name) if name in FIRST_NAMES else len(FIRST_NAMES), name
+    position = FIRST_NAMES.index(name) if name in FIRST_NAMES else len(FIRST_NAMES)
+    return position, name
 
 
 def _differ(values: Iterable[Any]) -> bool:

@@ -9,6 +9,7 @@ Spec: spec/60-replicas.md.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import count
@@ -198,7 +199,8 @@ class JaxAxis:
         pairs = [(part, 1 / count) for array, count in zip(arrays, counts, strict=True) for part in real_parts(array)]
         sums = [_scaled(kernels.squared(part, dtype).squares, share) for part, share in pairs]
         if self._layout.name == "distinct" and sums:  # arrays of different ranks do not correspond
-            sums = [sum(sums) if dtype == "float32" else reduce(partial(kernels.plus, norm_dtype=dtype), sums)]
+            plus = operator.add if dtype == "float32" else partial(kernels.plus, norm_dtype=dtype)
+            sums = [reduce(plus, sums)]
         return sums if dtype == "float32" else [_addable(*row) for row in sums]
 
     def _norm(self, totals: list[Array], arrays: list[Array], dtype: str) -> LiftedNorm:
