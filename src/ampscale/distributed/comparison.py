@@ -97,18 +97,13 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     if len(set(texts)) == 1:
         return None
     settings = [json.loads(text) for text in texts]
-    names = sorted(set[str]().union(*settings), key=_order)
-    name = next(name for name in names if _differ(rank_settings.get(name) for rank_settings in settings))
+    names = set[str]().union(*settings)
+    ordered = [name for name in FIRST_NAMES if name in names] + sorted(names.difference(FIRST_NAMES))
+    name = next(name for name in ordered if _differ(rank_settings.get(name) for rank_settings in settings))
     values = [rank_settings.get(name) for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return _sentence(name, list(map(str, values)), ranks)
-
-
-def _order(name: str) -> tuple[int, str]:
-    """Return the sort key of a setting: `FIRST_NAMES` come first, then the other names in alphabetical order."""
-    position = FIRST_NAMES.index(name) if name in FIRST_NAMES else len(FIRST_NAMES)
-    return position, name
 
 
 def _differ(values: Iterable[Any]) -> bool:

@@ -161,7 +161,6 @@ def all_reduce(tensor: Array, ranks: Ranks) -> None:
     if ranks not in timed_groups:
         timeout = default._get_backend(tensor.device).options._timeout
         seconds = LIMIT if timeout == dist.distributed_c10d.default_pg_timeout else timeout.total_seconds()
-        listed = sorted(ranks)
-        timed_groups[ranks] = TimedGroup(f"{default.group_name}/{listed}", listed, seconds)
+        timed_groups[ranks] = TimedGroup(f"{default.group_name}/{sorted(ranks)}", sorted(ranks), seconds)
         timed_groups[ranks].connect()
     timed_groups[ranks].all_reduce(tensor)
