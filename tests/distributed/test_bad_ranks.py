@@ -120,6 +120,7 @@ def programs():
     for process in started.values():
         with process, suppress(ProcessLookupError):  # `with` closes the output
             os.killpg(process.pid, signal.SIGTERM)  # ends its ranks too
+            os.killpg(process.pid, signal.SIGCONT)  # a stopped rank handles the signal only then
 
 
 def start(command, **environment):
