@@ -129,7 +129,7 @@ def examples(*commands: str) -> str:
 
 
 def _message(error: click.ClickException) -> str:
-    """Return the message of an error in one line, with the command and a remedy."""
+    """Return the message of an error in one line, with the command and a remedy; or the help, if arguments are missing."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "ampscale"
     if type(error).__name__ == "NoArgsIsHelpError":  # in click since 8.2; its message is the help

@@ -19,7 +19,7 @@ from .describe import counted, exact, fold, percent
 from .gradient_files import read_gradients
 from .progress import progress
 from .rule_arguments import NUMBER
-from .suggest import SHARE, interval
+from .suggest import SHARE, suggestion_text
 from .trace_options import FILE
 from .trajectories import to_json
 
@@ -78,7 +78,7 @@ def diagnose(file: Path, scale: float, share: float, as_json: bool) -> None:
     _print(rows)
     click.echo(fold(message))
     if suggestion is not None:
-        click.echo(fold(interval(suggestion, share)))
+        click.echo(fold(suggestion_text(suggestion, share)))
 
 
 def _measured(name: str, dtype: str, values: np.ndarray) -> Row:

@@ -141,12 +141,12 @@ def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
 def _draw_trajectory(axes: Axes, trajectory: Trajectory, heights: Heights, index: int, steps: int, label: str) -> None:
     positions, scales = corners(trajectory.scales)
     dense = positions.size > 300  # the vertical parts of the line overlap
-    look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
+    line_style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.7} if dense else {"linewidth": max(0.6, 0.64 * heights.lane)}
     x = np.append(positions, trajectory.scales.size) - 0.5
     y = heights.of(np.append(scales, scales[-1]), index)
     color = COLORS[index % len(COLORS)]
     dashes = DASHES[index // len(COLORS) % len(DASHES)]
-    axes.step(x, y, where="post", label=label, color=color, linestyle=dashes, **look)
+    axes.step(x, y, where="post", label=label, color=color, linestyle=dashes, **line_style)
     marked = crosses(trajectory, heights, steps)
     size = 4.5 if marked.size <= GRID[0] / 2 else 2.5
     axes.plot(marked, heights.of(trajectory.scales[marked], index), "x", color=color, markersize=size)

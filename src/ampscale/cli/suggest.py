@@ -61,7 +61,7 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         presets = [result._asdict() | {"final_scale": encoded(result.final_scale)} for result in replays]
         click.echo(to_json({"suggestion": suggestion._asdict(), "overflow": overflow, "presets": presets}))
         return
-    click.echo(fold(interval(suggestion, share)))
+    click.echo(fold(suggestion_text(suggestion, share)))
     if overflow is not None and overflow <= suggestion.high:
         reason = "its non-finite values are in no histogram, so the suggestion ignores them"
         click.echo(fold(f"But a step overflowed at scale {exact(overflow)}: {reason}."))
@@ -71,8 +71,8 @@ def suggest(run: Path, share: float, as_json: bool) -> None:
         click.echo(f"{name:<{width}}  {skipped:>9,}  {exact(final_scale)}")
 
 
-def interval(suggestion: Suggestion, share: float) -> str:
-    """Return a suggestion as sentences."""
+def suggestion_text(suggestion: Suggestion, share: float) -> str:
+    """Return the bounds and the recommended scale of a suggestion as sentences."""
     low, high, recommended, lost = suggestion
     if low > high:
         return (
