@@ -32,25 +32,39 @@ def constant_limit(steps: list[StepRecord]) -> tuple[str, float] | None:
 
 
 def limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str, float] | None:
-    """Return the norm or the magnitude to which the loop clipped the scaled gradients in several steps; None without one."""
+    """
+    Return the limit to which the loop clipped the scaled gradients of all *steps*, with its kind; None if there is none.
+
+    *steps* are the latest steps whose gradients the loop changed; *record* is the last one.
+    """
     changes = [step.change or 0 for step in steps]
     if len(steps) < 3 or max(changes) > LARGEST_CLIP or record.scale <= 1:
         return None
     norm, peak = _common_norm(steps), _common([step.peak for step in steps])
     has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)  # if all values are clipped, both are the same
     kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
-    # Two changes are no fault: a mean over ranks, by the same factor in each step, and clipping to a limit times the scale.
     is_constant = are_close(changes)
-    if limit is not None:
-        is_scaled = _digits(limit / record.scale) < _digits(limit)
-        if _digits(limit) == 1 or not (is_constant or is_scaled):
-            return (kind, limit) if limit <= LARGEST_LIMIT else None
+    if limit is not None and not _is_allowed(limit, record.scale, is_constant):
+        return (kind, limit) if limit <= LARGEST_LIMIT else None
     if is_constant or record.scale <= LARGEST_COUNT:  # the largest magnitude can be that of a bias, which can be constant
         return None
-    for index, kind in enumerate(OTHER_NORMS):
-        limit = _common([step.norms[index] if step.norms else None for step in steps])
-        if limit is not None and _digits(limit) == 1:
-            return kind, limit
+    return _other_norm(steps)
+
+
+def _is_allowed(limit: float, scale: float, is_constant: bool) -> bool:
+    """Return True if the changes can be a mean over ranks, by a constant factor, or clipping to a limit times *scale*."""
+    if _digits(limit) == 1:  # as usual for the limit of a loop that clips
+        return False
+    is_scaled = _digits(limit / scale) < _digits(limit)
+    return is_constant or is_scaled
+
+
+def _other_norm(steps: list[StepRecord]) -> tuple[str, float] | None:
+    """Return the first of `OTHER_NORMS` that is the same number of one digit in all *steps*, with its name; None without one."""
+    for index, name in enumerate(OTHER_NORMS):
+        norm = _common([step.norms[index] if step.norms else None for step in steps])
+        if norm is not None and _digits(norm) == 1:
+            return name, norm
     return None
 
 

@@ -156,11 +156,14 @@ class History:
         decreases = record.next_scale < record.scale
         self.backoffs += decreases
         self.skips_since_backoff = 0 if decreases else self.skips_since_backoff + 1
-        if record.tensors is None:
-            return
-        self._add_nans(record)
+        if record.tensors is not None:
+            self._add_nans(record)
+            self._add_offender(record)
+
+    def _add_offender(self, record: StepRecord) -> None:
+        """Add a skipped step to `only_offender` if exactly one of several gradients was non-finite, otherwise reset it."""
         offenders = record.nonfinite_tensors()
-        if len(offenders) != 1 or len(record.tensors) == 1 or not has_headroom(record):
+        if len(offenders) != 1 or len(record.tensors or ()) == 1 or not has_headroom(record):
             self.only_offender = None
             return
         # An index alone can be a different gradient in each step, if others are None; and several gradients can be unnamed.
@@ -193,7 +196,8 @@ def has_headroom(record: StepRecord) -> bool:
     Return True if the finite values in the non-finite gradients are far below the largest float16 number.
 
     If the non-finite gradients have no finite values, the values of all other gradients are compared. This comparison proves
-    nothing about infinities: the scale can be too large for one gradient, such as that of a bias with one element.
+    nothing about infinities, with which the result is False: the scale can be too large for one gradient, such as that of a
+    bias with one element.
     """
     # Undo a change such as a division by the loop, which makes finite values small and keeps infinities.
     change = record.change if record.change and math.isfinite(record.change) else 1.0

@@ -189,7 +189,7 @@ class Monitor:
             run.measured["is_original"] = False  # torch counts writes in place, and `modified` is unknown in the first step
         if is_measured or change is not None:
             run.measured |= clipping_fields(gradients, has_norms=change is not None)
-        if is_measured or change is not None or run.is_divided:
+        if is_measured or change is not None or run.may_divide_again:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / loss_scale
 
     def end(
@@ -253,11 +253,11 @@ class Monitor:
         norm = run.measured.get("norm")
         if norm:
             change = number_host(functional.global_norm(gradients)) / norm
-            run.is_divided = is_close(change * scale, 1)
-            if run.is_divided:
+            run.may_divide_again = is_close(change * scale, 1)
+            if run.may_divide_again:
                 run.measured["change"] = change
-        elif run.is_divided is None:
-            run.is_divided = True  # perhaps: the next `begin` measures the norm before such a change
+        elif run.may_divide_again is None:
+            run.may_divide_again = True  # so that the next `begin` measures the norm
 
     def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
         """
@@ -367,7 +367,7 @@ class _Run:
     losses: list[Any] = field(default_factory=list)  # losses since the last `begin` of any optimizer, or else of the whole step
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
-    is_divided: bool | None = None  # True if unscaled gradients are, or may be, divided again; None before the first change
+    may_divide_again: bool | None = None  # False if the first change was no second division; None before the first change
 
 
 def _is_due(step: int, every: int | None) -> bool:

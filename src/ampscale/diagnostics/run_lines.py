@@ -143,9 +143,10 @@ def _fill_plain(columns: dict[str, np.ndarray], text: bytes) -> list[tuple[int, 
 
 def _blocks(text: bytes) -> dict[Any, list[tuple[int, bytes]]]:
     """
-    Divide *text* into blocks: the index of the first line, and the text.
+    Divide *text* into blocks, and group them by the number of their layout.
 
-    Consecutive plain lines of one layout are a block under the number of the layout; any other line is a block under None.
+    A block consists of consecutive plain lines of one layout, or of one other line, which has None instead of a layout. It is
+    returned as the index of its first line and its text.
     """
     blocks: dict[Any, list[tuple[int, bytes]]] = {}
     index = position = 0
@@ -181,7 +182,7 @@ def _entries(lines: list[bytes]) -> list[dict[str, Any]]:
 
 
 def _record(entry: dict[str, Any]) -> StepRecord:
-    """Return the record without its measurements. Empty measurements stay in it, since they do not become a `Measurement`."""
+    """Return the record without its tensors and histograms, which become a `Measurement`. Empty ones stay in the record."""
     omitted = {"diagnosis"} | {name for name in ("tensors", "histograms") if entry.get(name)}
     return from_json({name: value for name, value in entry.items() if name not in omitted})
 

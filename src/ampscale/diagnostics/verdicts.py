@@ -181,7 +181,7 @@ def _has_lasting_nans(record: StepRecord, history: History) -> bool:
 def _independent_of_scale(record: StepRecord, history: History) -> _Result:
     first = history.skipped[0]
     may_be_one_tensor = history.only_offender is not None
-    if may_be_one_tensor or len(history.skipped) < REPEATS or not (_same_offenders(history) and has_headroom(record)):
+    if may_be_one_tensor or len(history.skipped) < REPEATS or not (_has_same_offenders(history) and has_headroom(record)):
         return None
     message = f"the same values are not finite at scales from {first.scale:.10g} to {record.scale:.10g}{_where(record, history)}"
     return Verdict.NO_SCALE_HELPS, message, {"first scale": first.scale, "scale": record.scale, **_counts(record)}
@@ -325,8 +325,8 @@ def _counts(record: StepRecord) -> dict[str, int]:
     return {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
 
 
-def _same_offenders(history: History) -> bool:
-    """Return True if each gradient has the same number of non-finite values in the last skipped steps, at decreasing scales."""
+def _has_same_offenders(history: History) -> bool:
+    """Return True if the last skipped steps have non-finite values, the same number in each gradient, at decreasing scales."""
     records = history.skipped
     counts = [[tensor.nonfinite for tensor in record.tensors or ()] for record in records]
     has_same_gradients = all(names == history.names for names in history.skipped_names)
