@@ -108,10 +108,10 @@ def _shortest_gap(
     transitions: Transitions, state: Frontier, target: Frontier, dead_ends: set[tuple[StateKey, int]]
 ) -> tuple[int, Frontier]:
     """
-    Return the smallest number of finite steps from *state*, which has one key and one count, into *target*.
+    Return the smallest number of finite steps from *state* to a state of *target*, and this state.
 
-    The second result is the state that they reach; {} if no finite steps lead into *target*. *dead_ends* has states from which
-    no finite steps lead there; this function adds those that it visits.
+    If no number of finite steps suffices, the returned state is {}, and the number has no meaning. *state* has one key and one
+    count. *dead_ends* has states from which no finite steps lead to *target*; this function adds those that it visits.
     """
     steps = 0
     visited = set[tuple[StateKey, int]]()

@@ -176,7 +176,11 @@ class _View:
         self.flags, self.scales, self.next_known, self.stride_end, self.finite_end = steps
 
     def consistent_states(self, reached: Frontier, index: int) -> Frontier:
-        """Return the states with the scale at *index*; if it is unknown, those that can reach the next known scale, if any."""
+        """
+        Return those of the *reached* states that have the observed scale at *index*.
+
+        If this scale is unknown, return the states that can reach the next known scale, or all if no further scale is known.
+        """
         scale, next_known = self.scales[index], self.next_known[index]
         if not math.isnan(scale):
             return with_scale(reached, scale, self.rtol)
