@@ -67,6 +67,6 @@ def test_components_need_no_recursion():
 
 
 def test_merge_runs_merges_adjacent_runs():
-    """The symbols of the result alternate."""
+    """The symbols of the result alternate. Without runs, the result is empty."""
     assert merge_runs(Run(".", 1), Run(".", 2), Run("x", 1), Run(".", 1)) == (Run(".", 3), Run("x", 1), Run(".", 1))
     assert merge_runs() == ()

@@ -135,7 +135,7 @@ def test_commands_of_other_packages_are_listed_and_run(third_party):
 
 
 def test_command_of_a_package_is_loaded_only_when_it_is_named_or_listed(third_party):
-    """Other commands do not import the package."""
+    """Other commands do not import the package, and it cannot replace a command of ampscale."""
     third_party(greet="cli.test_app:greet", presets="cli.test_app:greet")
     assert "mindspore" in invoke("presets")[1]
     assert invoke("--version") == (0, f"ampscale, version {ampscale.__version__}\n")

@@ -76,8 +76,8 @@ def test_assumed_constants_are_reported_unless_they_are_set(run):
     assert "min_scale" not in result.stderr
 
 
-def test_dropped_value_is_not_carried(run):
-    """A count that the target does not have is listed under dropped only."""
+def test_changed_value_is_not_carried(run):
+    """The target has no overflow count, so the count is reported as changed, and is absent from the carried values."""
     saved = {"scale": np.array([2.0**12], np.float32), "growth_tracker": 1, "hysteresis_tracker": 1}
     result = run(saved, "--from", "megatron", "--to", "torch", name="in.safetensors")
     assert "carried    scale 2^12, 1 finite step\n" in result.stderr
@@ -119,7 +119,7 @@ def test_json_has_entries_and_report(run):
 
 
 def test_strict_exits_with_1_if_the_scales_can_differ(run):
-    """The output is the same as without --strict."""
+    """They can also differ if the search for a divergence ends without a result. Without --strict, the output is the same."""
     strict, plain = (run(SCALER, "--from", "torch", "--to", "keras", *options) for options in (["--strict"], []))
     assert (strict.exit_code, plain.exit_code) == (1, 0)
     assert (strict.stdout, strict.stderr) == (plain.stdout, plain.stderr)

@@ -178,7 +178,7 @@ def test_backend_of_a_package_is_listed(bare, pebbles):
 
 @pytest.mark.clause("BACKENDS-failure-reported")
 def test_failing_backend_of_a_package_is_a_problem(bare, pebbles, tmp_path):
-    """The exit code is 1, and the problem names the package and the reason."""
+    """The exit code is 1, and the problem names the package and the reason. Other backends are usable."""
     quarry = install(tmp_path, "ampscale-quarry", ["quarry = ampscale_quarry"], "quarry.py", "ampscale_quarry.py")
     facts, status = examined(**beside(bare, pebbles, quarry))
     assert status == 1

@@ -112,7 +112,7 @@ def test_json_encodes_infinity_unknown_scales_and_errors():
 
 
 def test_csv_file_is_read_by_its_columns(tmp_path):
-    """The default columns are `scale` and a known column of flags."""
+    """The default columns are `scale` and a known column of flags; options name others. A file need not have flags."""
     scales = MEGATRON.split()[:-1]
     path = csv_of(tmp_path / "run.csv", step=range(15), scale=scales, overflow=[int(step == "x") for step in STEPS])
     settings = ("--set", "growth_interval=3")

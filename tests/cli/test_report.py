@@ -21,6 +21,7 @@ RUNNER = Runner(report)
 FINE = {"finite": True, "applied": True, "measured_scale": 1.0}
 DOT, BAR = re.compile(r'<circle cx="([\d.]+)%" cy="([\d.]+)%"'), re.compile(r"M(\d+) 100V(\d+)h1V100")
 LINE = re.compile(r'class="line"[^>]* d="([^"]*)"')
+FIRST_ROW = 18  # exponent of the first row of a picture: 3 above the largest exponent of float16
 LIMITS = re.compile(r'<line class="limit"[^>]* y1="([\d.]+)%"')
 
 
@@ -91,27 +92,35 @@ def test_line_of_many_steps_shows_all_extremes(path):
     assert [round(x) for x, y in corners if y in (heights[0], heights[-1])] == [246, 800]
 
 
-def test_histograms_are_drawn_at_the_scale_of_their_step(path):
-    """A row is an exponent of the scaled values, which are the same at each measured step."""
+def test_lines_mark_the_range_of_float16(path):
+    """The lines are at the lower ends of the rows for 2**16, 2**-14 and 2**-24, in this order."""
     page = page_of(write_run(path))
-    all_gradients, first, second = pixels(page)
-    rows, columns = first.shape
-    top = 18 + 1  # the first row has the exponent 18, which is 3 above the largest exponent of float16
+    rows = len(pixels(page)[1])
     lines = [round(rows * float(share) / 100) for share in LIMITS.findall(page)[:3]]
-    assert lines == [top - 16, top + 14, top + 24]  # 65504, 2**-14 and 2**-24
-    column = first[:, columns // 2]
-    assert {top - 1 - row: level for row, level in enumerate(column.tolist()) if level} == {-30: 15, -26: 12, -21: 10}
-    assert np.flatnonzero(second[:, -1]).tolist() == [top - 1 - 14]
+    assert lines == [FIRST_ROW - exponent + 1 for exponent in (16, -14, -24)]
+
+
+def test_histograms_are_drawn_from_their_step_on(path):
+    """
+    The pictures show the histograms of `cli.run_samples` from step 10 of 40 on: for all gradients, and for each of the two.
+
+    A row is an exponent of the scaled values. Its opacity, at most 15, grows with the square root of the number of values.
+    """
+    all_gradients, first, second = pixels(page_of(write_run(path)))
+    start = first.shape[1] // 4
+    assert not first[:, :start].any()
+    assert (first[:, start:] == first[:, -1:]).all()
+    levels = {FIRST_ROW - row: level for row, level in enumerate(first[:, -1].tolist()) if level}
+    assert levels == {-30: 15, -26: 12, -21: 10}
+    assert np.flatnonzero(second[:, -1]).tolist() == [FIRST_ROW - 14]
     assert np.count_nonzero(all_gradients[:, -1]) == 4
-    assert not first[:, : columns // 4].any()  # the first histogram is that of step 10 of 40
-    assert (first[:, columns // 4 :] == column[:, None]).all()
 
 
 def test_histograms_of_unscaled_gradients_are_shifted(path):
     """Gradients that were measured after unscaling are shown at the scale of their step."""
     page = page_of(write_steps(path, [StepRecord(0, 2.0**10, 2.0**10, **FINE, histograms=(Histogram(-12, (5,)),))]))
     _, picture = pixels(page)
-    assert np.flatnonzero(picture[:, 0]).tolist() == [18 - -2]  # the exponent -12 + 10, below a first row of 18
+    assert np.flatnonzero(picture[:, 0]).tolist() == [FIRST_ROW - (-12 + 10)]
     assert "gradient 0" in page
 
 

@@ -149,7 +149,7 @@ def test_trace_can_be_a_text_file(tmp_path):
 
 
 def test_trace_can_be_a_column_of_a_csv_file(tmp_path):
-    """Options specify the name and the meaning of a column whose name is unknown."""
+    """A column with an unknown name requires options for its name and its meaning; an error names the missing option."""
     path = tmp_path / "run.csv"
     path.write_text("step,found_inf,ok\n0,0,yes\n1,1,no\n2,0,no\n")
     assert report("torch", "--csv", path)["trace"] == ".x."

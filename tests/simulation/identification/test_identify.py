@@ -167,7 +167,7 @@ def test_rules_can_be_candidates():
 
 
 def test_overflows_without_steps_are_identified():
-    """Any number of finite steps can lie between two overflows, so no interval is inferred."""
+    """The flags of an explanation are those of a run with these overflows, between which any number of steps can be finite."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
     deepspeed, consecutive, torch = identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])
     assert consistent([deepspeed, consecutive, torch]) == ["deepspeed", "deepspeed_consecutive"]
