@@ -244,12 +244,12 @@ def test_few_scales_are_listed_after_a_gap(listed, expected, monkeypatch):
     assert (result.step, result.expected, result.seen) == (2, expected, 5.0)
 
 
-@pytest.mark.parametrize(("name", "count"), [("TOTAL", 4), ("CROWD", 1)])
+@pytest.mark.parametrize(("name", "count"), [("TOTAL", 4), ("MOST_ADDITIONAL_KEYS", 1)])
 def test_a_search_is_undecided_only_above_its_limit(name, count, monkeypatch):
     """
     `TOTAL` counts four keys: one, two and one at the three points of the run.
 
-    Two keys first occur at the same step, and `CROWD` counts all such keys but one.
+    Two keys first occur at the same step, and all such keys but one count for `MOST_ADDITIONAL_KEYS`.
     """
     monkeypatch.setattr(follow_scales, "PER_STEP", 0)
     observed = Observed(np.array([8.0, math.nan, 8.0]), np.full(2, -1, np.int8))

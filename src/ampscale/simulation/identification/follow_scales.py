@@ -15,7 +15,7 @@ from .possible_states import RAISED, Frontier, StateKey, Transition, Transitions
 # A rule with more state keys than one of these limits is reported as undecided.
 LIMIT = 2000  # keys at one step; a rule that halves and doubles has fewer, even if no scale is known
 TOTAL, PER_STEP = 30_000, 100  # keys at all steps together: a constant, plus an allowance for each step
-CROWD = 30_000  # new keys beyond the first at each step, at all steps together
+MOST_ADDITIONAL_KEYS = 30_000  # new keys beyond the first at each step, at all steps together
 LISTED = 100  # maximum number of keys for which a contradiction lists the expected scales
 TINY = 2.0**-100  # smaller scales can be near subnormal numbers, where rounding can change a scale by more than a growth does
 
@@ -86,7 +86,7 @@ def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *
     while True:
         frontier = view.consistent_states(reached, index)
         total_keys += len(frontier)
-        if len(frontier) > LIMIT or total_keys > TOTAL + PER_STEP * index or transitions.crowd > CROWD:
+        if len(frontier) > LIMIT or total_keys > TOTAL + PER_STEP * index or transitions.additional_keys > MOST_ADDITIONAL_KEYS:
             return Followed(Contradiction(index - 1, undecided=True))
         if not frontier:
             return Followed(_contradiction(view, [Stride(start, 0, -1), *strides], reached, index))

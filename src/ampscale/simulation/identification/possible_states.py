@@ -47,7 +47,7 @@ class Transitions:
         self.lowest = min(rule.initial_good_steps, 0)
         self.last = rule.growth_interval - 1 - self.lowest  # position of the bit of the last count of a window
         self.all_counts = (2 << self.last) - 1  # all counts of a window, as bits
-        self.crowd = 0  # number of new keys beyond the first at each step
+        self.additional_keys = 0  # new keys beyond the first at each step, at all steps so far
         self._cached: dict[StateKey, list[list[Transition]]] = {RAISED: [[], []]}
 
     def start(self, *, resumed: bool) -> Frontier:
@@ -98,7 +98,7 @@ class Transitions:
         A *flag* of 1 selects transitions of finite steps, 0 those of overflows, and -1 both. Counts are stored as bits.
         """
         new_keys = [key for key in frontier if key not in self._cached]
-        self.crowd += max(len(new_keys) - 1, 0)
+        self.additional_keys += max(len(new_keys) - 1, 0)
         for key in new_keys:
             good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # a count before the last of the window, and the last
             self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
