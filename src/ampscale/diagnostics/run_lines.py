@@ -164,7 +164,8 @@ def _checked(values: list[Any], name: str) -> np.ndarray:
     numbers = np.array(values)
     is_float = COLUMNS[name] is np.float64
     if numbers.dtype.kind not in ("if" if is_float else "i") or not np.isfinite(numbers).all():
-        raise ValueError(f"each {name} must be {'a finite float64 or an int64' if is_float else 'an int64'}")
+        expected = "a finite float64 or an int64" if is_float else "an int64"
+        raise ValueError(f"each {name} must be {expected}, got {excerpt(values)}")
     return numbers
 
 
