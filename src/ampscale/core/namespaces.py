@@ -92,7 +92,7 @@ def quiet(xp: Namespace) -> AbstractContextManager[Any]:
 
 
 def _share_location(arrays: list[Array]) -> bool:
-    """Return True if all arrays are NumPy's, or of one type and on one device. If not, they can still be in one place."""
+    """Return True if all arrays are NumPy's, or of one type and on one device. False does not prove that the locations differ."""
     representatives = one_of_each_type(arrays)
     if all(map(array_api_compat.is_numpy_array, representatives)):
         return True
