@@ -87,7 +87,7 @@ def test_changed_value_is_not_carried(run):
 
 
 def test_next_growth_is_reported_in_steps(run):
-    """The growth can be earlier or later than in the source."""
+    """The growth can be earlier than in the source, and the scale of the source or of both scalers can be constant."""
     start = checkpoints.convert(SCALER | {"_growth_tracker": 0}, "torch", "deepspeed").mapping
     result = run({**start, "cur_iter": 0}, "--from", "deepspeed", "--to", "torch")
     assert "growth     without overflows the scale grows after 2,000 steps, 1 step early" in result.stderr

@@ -61,7 +61,7 @@ def test_statistics_are_those_of_measure(tmp_path, suffix):
     ids=str,
 )
 def test_verdict_is_a_sentence(tmp_path, values, arguments, verdict, message):
-    """The JSON also contains the verdict as one word."""
+    """The JSON also contains the verdict as one word, and a suggestion unless there is no non-zero value."""
     path = saved(tmp_path / "g.npz", w=np.array(values, "f4"))
     document = RUNNER.report(path, *arguments)
     assert document["verdict"] == verdict

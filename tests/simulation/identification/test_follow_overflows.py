@@ -135,7 +135,11 @@ def test_resumed_run_can_start_with_a_counted_overflow():
 
 
 def test_published_scaler_can_raise_only_at_the_last_overflow():
-    """If the scale after an overflow is unknown, DeepSpeed may have raised an error there, unless another overflow follows."""
+    """
+    If the scale after an overflow is unknown, DeepSpeed may have raised an error there, unless another overflow follows.
+
+    With a hysteresis of 2, the first overflow raises none, so the scale can grow before the next overflow.
+    """
     rule = presets.deepspeed(init_scale=1.0)
     result = follow_overflows(rule, [Overflow(line, 1.0, math.nan) for line in range(2)])
     assert result.finite.tolist() == [False, False]  # it raises at the second overflow

@@ -91,7 +91,11 @@ def test_the_tolerance_of_a_ratio_is_twice_that_of_a_scale():
 @pytest.mark.parametrize("factor", [1.1, 1.5, 3.0, 4.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_factors_have_few_digits(factor, dtype):
-    """The guess is the setting, not the ratio of rounded scales."""
+    """
+    The guess is the setting, not the ratio of rounded scales.
+
+    A factor that was tried is not guessed. Without growths, a growth factor is guessed only if there is no backoff factor.
+    """
     scales = [dtype(1000)]
     for _ in range(3):
         scales += [dtype(scales[-1] * dtype(factor))]
