@@ -295,17 +295,25 @@ METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6
 
 
 def test_flags_of_lightning_follow_from_its_scales():
-    """A decrease of the scale is an overflow, and omitted steps are unknown. Rows of a validation are ignored."""
+    """A decrease of the scale is an overflow. Steps that the log omits are unknown, and a note names the option that logs all."""
     log = read_log(METRICS)
     assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
     assert log.overflows == ((2, 8.0, 4.0),)
     assert "the log omits steps; Trainer(log_every_n_steps=1) logs all" in log.notes
     assert "the log begins after step 4" in log.notes
-    assert read_steps("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"  # the average over an epoch is ignored
+
+
+def test_scales_of_lightning_may_have_another_column():
+    """The column of averages over an epoch is ignored."""
+    assert read_steps("epoch,scale_epoch,scale_step,step\n0,,8.0,0\n0,6.0,4.0,1\n") == "x"
     assert read_steps("GradScaler,epoch,step\n8,0,0\n8,0,1\n", log_format="lightning") == "."
+
+
+def test_largest_scale_of_lightning_is_read_without_a_warning():
+    """The ratio of the scales in the last two rows is the largest float64."""
     largest = "1.7976931348623157e308"
-    assert read_steps(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"  # without a warning
+    assert read_steps(f"epoch,scale,step\n0,{largest},0\n0,{largest},1\n0,1,2\n") == ".x"
 
 
 def test_decreasing_steps_of_lightning_raise_an_error():
