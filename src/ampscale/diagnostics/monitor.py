@@ -323,20 +323,23 @@ class Monitor:
         """
         if finite:
             return None, {}
-        # Ranks exchange their statistics if a gradient is not finite, () if all are finite, and None if they are unknown.
-        own_statistics = tensors
-        if tensors is not None and not any(tensor.nonfinite for tensor in tensors):
-            own_statistics = ()
-        messages = [json.loads(text) for text in self._communicator.exchange(json.dumps([own_statistics, loss]))]
-        losses = [(rank, value) for rank, (_, value) in enumerate(messages) if value is not None and not math.isfinite(value)]
-        at_fault: dict[str, Any] = {"rank": losses[0][0], "loss": losses[0][1]} if losses else {}
-        rows_of_ranks = [rows for rows, _ in messages]
-        if None in rows_of_ranks or not (self._communicator.averages or any(rows_of_ranks)):
+        rows_of_ranks, losses = self._exchanged(tensors, loss)
+        is_at_fault = [value is not None and not math.isfinite(value) for value in losses]
+        rank = is_at_fault.index(True) if any(is_at_fault) else None
+        at_fault: dict[str, Any] = {} if rank is None else {"rank": rank, "loss": losses[rank]}
+        has_nonfinite = any(rows_of_ranks)
+        if None in rows_of_ranks or not (self._communicator.averages or has_nonfinite):
             return None, at_fault
-        rows_at_fault = next(filter(None, rows_of_ranks), None) if self._communicator.averages else None
-        if rows_at_fault:
-            at_fault["tensors"] = statistics_of(rows_at_fault)
+        if self._communicator.averages and has_nonfinite:
+            at_fault["tensors"] = statistics_of(next(filter(None, rows_of_ranks)))
         return tuple(not rows for rows in rows_of_ranks), at_fault
+
+    def _exchanged(self, tensors: tuple[TensorStatistics, ...] | None, loss: float | None) -> tuple[list[Any], list[Any]]:
+        """Return the statistics of each rank, () if all gradients are finite, None if unknown; and the loss of each rank."""
+        is_finite = tensors is not None and not any(tensor.nonfinite for tensor in tensors)
+        texts = self._communicator.exchange(json.dumps([() if is_finite else tensors, loss]))
+        rows_of_ranks, losses = zip(*map(json.loads, texts), strict=True)
+        return list(rows_of_ranks), list(losses)
 
     def _run(self, owner: Any) -> "_Run":
         """Return the run of *owner*, which is created at its first step."""
