@@ -159,7 +159,7 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
 def _overflow_counts(marks: list[Mark], begin: int, distance: int) -> Iterator[int]:
     """Yield the number of overflows before each mark, as its line reports it, or else the number of messages."""
     total = 0 if begin <= 0 else None  # number of overflows since the start of the run; None if unknown
-    counted = 0  # number of overflows that the next line counts although they precede its window
+    earlier_overflows = 0  # number of overflows that the next line counts although they precede its window
     opens_run = _opens_run(marks[0], distance)
     previous = begin
     for mark in marks:
@@ -172,9 +172,9 @@ def _overflow_counts(marks: list[Mark], begin: int, distance: int) -> Iterator[i
         elif total is not None:
             total += overflows
         if "skipped" in groups:
-            overflows = count(groups["skipped"]) - counted
+            overflows = count(groups["skipped"]) - earlier_overflows
             is_first_step = opens_run and mark.number - previous == 1 and "fraction" in groups
-            counted = count(groups["skipped"]) if is_first_step else 0
+            earlier_overflows = count(groups["skipped"]) if is_first_step else 0
         yield overflows
         opens_run = mark.event.meaning == "start"
         previous = mark.number
