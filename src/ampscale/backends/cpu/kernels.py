@@ -279,7 +279,7 @@ def run_spans(sources, targets, sizes, kind, like, factor, divisor, square, bloc
 @compiled
 def survey(addresses, sizes, itemsize):
     """
-    Return the sizes of contiguous arrays, and whether they are in the order of their addresses.
+    Return the largest and the total size of contiguous arrays, and whether they are in the order of their addresses.
 
     Args:
         addresses: Addresses of contiguous values: int64, shape (n,).
@@ -290,13 +290,15 @@ def survey(addresses, sizes, itemsize):
         The largest of *sizes*, or -1 if an array that is not empty has the address 0; their sum; and True if each array ends
         before the next one starts.
     """
-    largest, total, end, are_in_order = 0, 0, 0, True
+    largest, total, end = 0, 0, 0
+    are_in_order = True
     for k in range(sizes.size):
         if addresses[k] == 0 and sizes[k] > 0:
             return -1, 0, False
         are_in_order &= addresses[k] >= end
         end = addresses[k] + sizes[k] * itemsize
-        largest, total = max(largest, sizes[k]), total + sizes[k]
+        largest = max(largest, sizes[k])
+        total += sizes[k]
     return largest, total, are_in_order
 
 
@@ -318,7 +320,8 @@ def read_arrays(sources, targets, header, types, writes, itemsize, memory):
         The size of the largest array, or -1 if an object is not an aligned, contiguous array of these types; the total size; and
         True if no target starts before the end of the previous target.
     """
-    largest, total, end, are_in_order = 0, 0, 0, True
+    largest, total, end = 0, 0, 0
+    are_in_order = True
     # Offsets of the fields: data 0, number of dimensions 8, shape 16, dtype 40, flags 48; the type precedes the fields.
     for k in range(sources.size):
         source, target = sources[k] + header, targets[k] + header
@@ -335,5 +338,6 @@ def read_arrays(sources, targets, header, types, writes, itemsize, memory):
         memory[0, k], memory[1, k], memory[2, k] = word(source), word(target), size
         are_in_order &= word(target) >= end
         end = word(target) + size * itemsize
-        largest, total = max(largest, size), total + size
+        largest = max(largest, size)
+        total += size
     return largest, total, are_in_order

@@ -75,6 +75,27 @@ def _largest_minus_infinity(source, infinity):
 
 
 @njit(nogil=True, inline="always")
+def _measure_block(source, codes, row):
+    """
+    Add the counts of small magnitudes to *row*.
+
+    Returns:
+        Smallest non-zero magnitude, minus 1; largest finite magnitude, minus infinity; and True if all values are finite.
+    """
+    subnormal, underflow, infinity, one = codes
+    smallest, largest = _extremes(source)
+    smallest_minus_1, largest_minus_infinity = minus(smallest, one), minus(largest, infinity)
+    if smallest < subnormal:
+        zeros, below_subnormal, to_underflow, smallest_minus_1 = _count_small(source, subnormal, underflow, one)
+        row[1] += np.int64(zeros)
+        row[2] += np.int64(below_subnormal)
+        row[3] += np.int64(to_underflow)
+    if largest >= infinity:
+        largest_minus_infinity = _largest_minus_infinity(source, infinity)
+    return smallest_minus_1, largest_minus_infinity, largest < infinity
+
+
+@njit(nogil=True, inline="always")
 def _write(source, target, like, factor, divisor):
     """Write the results to *target*."""
     for i in range(source.size):
@@ -105,6 +126,22 @@ def _count_non_finite(results, infinite_result, factor, divisor, row):
             results[i] = as_stored(results[i])
 
 
+@njit(nogil=True, inline="always")
+def _complete(row, size, smallest_minus_1, largest_minus_infinity, codes, fraction_bits, lowest):
+    """Write the size and the exponents to *row*, and subtract the zeros from the other counts of small magnitudes."""
+    _, _, infinity, one = codes
+    zero = minus(one, one)
+    row[0] = size
+    row[2] -= row[1]
+    row[3] -= row[1]
+    row[6], row[7] = NO_SMALLEST, NO_LARGEST
+    # Subtracting `minus(zero, x)` adds x.
+    if smallest_minus_1 < minus(infinity, one):
+        row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)
+    if largest_minus_infinity > minus(zero, infinity):
+        row[7] = _exponent(minus(largest_minus_infinity, minus(zero, infinity)), fraction_bits, lowest)
+
+
 @compiled
 def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, fraction_bits, lowest, block, rows):
     """
@@ -117,14 +154,13 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     infinity as in `core.statistics.bit_codes`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the exponent
     of the smallest positive number. At most *block* values, up to 2**15, are measured at a time.
     """
-    subnormal, underflow, infinity, one = codes
-    zero = minus(one, one)
+    zero = minus(codes[3], codes[3])  # as wide as the values
     infinite_result = magnitude(narrow(widen(like) + np.float32(np.inf), like))
     finite = True
     for k in range(sources.size):
         row = rows[k]
         next_source, next_size = (sources[k + 1], sizes[k + 1]) if k + 1 < sources.size else (0, 0)
-        smallest_minus_1 = minus(zero, one)
+        smallest_minus_1 = minus(zero, codes[3])  # the largest number of this width
         largest_minus_infinity = zero
         is_finite = True
         for start in range(0, sizes[k], block):
@@ -132,18 +168,10 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
             source = carray(pointer(sources[k], start, kind), count)
             target = carray(pointer(targets[k], start, like), count)
             prefetch_block(sources[k], sizes[k], next_source, next_size, start, count, target.itemsize)
-            smallest, largest = _extremes(source)
-            low, high = minus(smallest, one), minus(largest, infinity)
-            if smallest < subnormal:
-                zeros, below_subnormal, to_underflow, low = _count_small(source, subnormal, underflow, one)
-                row[1] += np.int64(zeros)
-                row[2] += np.int64(below_subnormal)
-                row[3] += np.int64(to_underflow)
-            if largest >= infinity:
-                is_finite = False
-                high = _largest_minus_infinity(source, infinity)
+            low, high, block_is_finite = _measure_block(source, codes, row)
             smallest_minus_1 = low if low < smallest_minus_1 else smallest_minus_1
             largest_minus_infinity = high if high > largest_minus_infinity else largest_minus_infinity
+            is_finite &= block_is_finite
             if factor is None and divisor is None:
                 continue
             if sources[k] == targets[k]:  # pass one array twice, for the reason given in `run_spans`
@@ -153,12 +181,5 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
         if not is_finite:
             finite = False
             _count_non_finite(carray(pointer(targets[k], 0, like), sizes[k]), infinite_result, factor, divisor, row)
-        row[0] = sizes[k]
-        row[2], row[3] = row[2] - row[1], row[3] - row[1]  # without zeros
-        row[6], row[7] = NO_SMALLEST, NO_LARGEST
-        # Subtracting `minus(zero, x)` adds x.
-        if smallest_minus_1 < minus(infinity, one):
-            row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)
-        if largest_minus_infinity > minus(zero, infinity):
-            row[7] = _exponent(minus(largest_minus_infinity, minus(zero, infinity)), fraction_bits, lowest)
+        _complete(row, sizes[k], smallest_minus_1, largest_minus_infinity, codes, fraction_bits, lowest)
     return finite
