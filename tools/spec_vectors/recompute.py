@@ -139,10 +139,9 @@ def _call(loop: Loop, call: Mapping[str, Any]) -> dict[str, Any]:
         loop.set_gradients(call["optimizer"], tree_from_json(call["gradients"]))
         return dict(call)
     methods: dict[str, Callable[..., bool | None]] = {"unscale_": loop.unscale_, "step": loop.step, "update": loop.update}
+    arguments = [call["optimizer"]] if "optimizer" in call else []
     try:
-        optimizer = [call["optimizer"]] if "optimizer" in call else []
-        applied = methods[call["call"]](*optimizer)
-        result = "ok"
+        applied, result = methods[call["call"]](*arguments), "ok"
     except Rejected:
         applied, result = None, "rejected"
     computed = {"result": result, "applied": applied, "expect": _state(loop, call.get("expect", {}))}
