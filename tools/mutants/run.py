@@ -31,18 +31,23 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 Mutant = dict[str, Any]
 
 
+def copy_working_tree(folder: Path) -> None:
+    """Copy all files that git does not ignore into *folder*."""
+    listing = ["git", "ls-files", "-coz", "--exclude-standard"]
+    files = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, files.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_file():  # a deleted file is still listed
+            shutil.copy2(ROOT / name, folder / name)
+
+
 class Worker:
     """Process that tests mutants in a copy of the working tree."""
 
     _passed: ClassVar[dict[tuple[str, ...], float]] = {}  # duration of the tests without a mutant, in seconds
 
     def __init__(self, folder: Path) -> None:
-        listing = ["git", "ls-files", "-coz", "--exclude-standard"]
-        files = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, files.split("\0")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).is_file():
-                shutil.copy2(ROOT / name, folder / name)
+        copy_working_tree(folder)
         path = os.pathsep.join(str(folder / source) for source in ("src", "conformance/src"))
         # Write no bytecode later: Python would load that of a previous mutant with the same size and modification second.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")], check=True)
