@@ -91,9 +91,9 @@ def check_versions(files: Sequence[Path], root: Path, tags: Sequence[str]) -> No
     expected = {f"{name}-{number}{ending}" for name, number in versions.items() for ending in endings}
     if {file.name for file in files} != expected:
         raise CheckError(f"the files must be {sorted(expected)}, got {sorted(file.name for file in files)}")
-    citation = (root / "CITATION.cff").read_text("utf-8")
-    if f"\nversion: {versions['ampscale']}\n" not in citation:
-        raise CheckError(f"CITATION.cff must have version {versions['ampscale']}")
+    citation = re.findall(r"^version: (.*)$", (root / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    if citation != [versions["ampscale"]]:
+        raise CheckError(f"CITATION.cff must have version {versions['ampscale']}, got {', '.join(citation) or 'none'}")
     if any(tag != f"v{versions['ampscale']}" for tag in tags):
         raise CheckError(f"the tag must be v{versions['ampscale']}, got {', '.join(tags)}")
 

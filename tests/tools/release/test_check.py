@@ -28,7 +28,7 @@ def test_versions_of_the_source_are_accepted(source):
         (FILES[1:], "0.1.0", [], "the files must be"),
         ([*FILES, "more.whl"], "0.1.0", [], "the files must be"),
         ([name.replace("0.1.0", "0.2.0") for name in FILES], "0.1.0", [], "the files must be"),
-        (FILES, "0.2.0", [], "CITATION.cff must have version 0.1.0"),
+        (FILES, "0.2.0", [], "CITATION.cff must have version 0.1.0, got 0.2.0"),
         (FILES, "0.1.0", ["v0.2.0"], "the tag must be v0.1.0, got v0.2.0"),
     ],
 )
