@@ -20,6 +20,7 @@ from click.testing import CliRunner
 ADAPTER = "strange:Conforming"
 GROWS = ("--case", "grows-*")
 SHORT = ("--case", "*-by-*")  # a growth, a backoff, and cases of unclaimed capabilities
+UPDATE = ("--expect", "expect.toml", "--update-expectations")
 MODULE = [sys.executable, "-m", "ampscale_conformance"]
 
 
@@ -188,29 +189,49 @@ def test_invalid_expectations_are_rejected(folder):
         assert message in usage_error("strange:Crashing", *options, *option)
 
 
-def test_update_expectations_adds_keeps_and_removes_entries(folder):
-    """An entry without a reason is not accepted. Entries of fixed failures are removed. Options can select the whole suite."""
-    file = folder / "expect.toml"
-    update = ("--expect", "expect.toml", "--update-expectations")
-    output = output_of(1, "strange:Late", *update)
+@pytest.fixture
+def late_cases(folder):
+    """Return the cases that `strange:Late` fails, after writing them to expect.toml with a reason."""
+    output_of(1, "strange:Late", *UPDATE)
+    text = (folder / "expect.toml").read_text().replace("TODO: write the reason", "a step late")
+    (folder / "expect.toml").write_text(text)
+    return {entry["case"] for entry in tomllib.loads(text)["expect"]}
+
+
+def test_update_expectations_adds_failing_cases(folder):
+    """An entry without a reason is not accepted."""
+    output = output_of(1, "strange:Late", *UPDATE)
     failing = {case for case, verdict in verdicts(report_of(1, "strange:Late")).items() if verdict == "fail"}
-    assert {entry["case"] for entry in tomllib.loads(file.read_text())["expect"]} == failing
+    assert {entry["case"] for entry in tomllib.loads((folder / "expect.toml").read_text())["expect"]} == failing
     assert all(f"expect.toml: added: case = '{case}', fail; write its reason" in output for case in failing)
     assert set(verdicts(report_of(1, "strange:Late", "--expect", "expect.toml")).values()) == {"pass", "fail"}
-    file.write_text(file.read_text().replace("TODO: write the reason", "a step late"))
-    old_text = file.read_text()
+
+
+@pytest.mark.usefixtures("late_cases")
+def test_update_expectations_keeps_current_entries(folder):
+    """The options select the whole suite, as no options do."""
+    old_text = (folder / "expect.toml").read_text()
     whole_suite = ("--level", "5", "--case", "*", "--sources", "all")
-    assert "expect.toml: nothing changed" in output_of(0, "strange:Late", *update, *whole_suite)
-    assert file.read_text() == old_text
+    assert "expect.toml: nothing changed" in output_of(0, "strange:Late", *UPDATE, *whole_suite)
+    assert (folder / "expect.toml").read_text() == old_text
+
+
+def test_update_expectations_removes_fixed_failures(folder, late_cases):
+    """Before the update, each of them is an unexpected pass. An empty file is accepted."""
+    fixed = verdicts(report_of(1, ADAPTER, "--expect", "expect.toml"))
+    assert {case for case, verdict in fixed.items() if verdict == "xpass"} == late_cases
+    assert "expect.toml: removed: case = " in output_of(0, ADAPTER, *UPDATE)
+    assert (folder / "expect.toml").read_text() == ""
+    output_of(0, ADAPTER, "--expect", "expect.toml")
+
+
+def test_expected_failures_are_ok(late_cases):
+    """The text report has their cases, and the reason before the message."""
     text = output_of(0, "strange:Late", "--expect", "expect.toml")
     assert text.splitlines()[-1].startswith("ok: ")
     assert "Result: a step late; fail: after step" in text
-    assert all(case in text for case in failing)
+    assert all(case in text for case in late_cases)
     assert "XFAIL" in text
-    assert verdicts(report_of(1, ADAPTER, "--expect", "expect.toml"))[min(failing)] == "xpass"
-    assert "expect.toml: removed: case = " in output_of(0, ADAPTER, *update)
-    assert file.read_text() == ""
-    output_of(0, ADAPTER, "--expect", "expect.toml")
 
 
 def test_expectations_stay_if_the_implementation_does_not_start(folder):
