@@ -28,7 +28,7 @@ def train(
     ignored: Any = (),
 ) -> list[Any]:
     """
-    Run the documented loop on one rank, and return the scale after each step with True if an optimizer stepped.
+    Run the documented loop on one rank, and return for each step the scale after it, and True if an optimizer stepped.
 
     *make_array*, by default `array_of`, returns a parameter and its backward pass, a function of the scaler and the values of all
     ranks. *before_last* is called with the scaler before the last step. *ignored* are the types of errors of a step after which
@@ -37,9 +37,9 @@ def train(
     make = make_array or array_of
     scaler = make_scaler()
     with_shards = bool({"sharded", "half", "grid"} & set(placements))
-    columns = zip(*steps[0], strict=True)  # of each array, the values on all ranks
-    arrays = [make(placement, first, rank, with_shards) for placement, first in zip(placements, columns, strict=True)]
-    sgds = [torch.optim.SGD([parameter for parameter, _ in arrays[first::optimizers]]) for first in range(optimizers)]
+    columns = zip(*steps[0], strict=True)  # of each array, the values on all ranks in the first step
+    arrays = [make(placement, values, rank, with_shards) for placement, values in zip(placements, columns, strict=True)]
+    sgds = [torch.optim.SGD([parameter for parameter, _ in arrays[start::optimizers]]) for start in range(optimizers)]
     stepped, results = list[bool](), []
     for sgd in sgds:
         sgd.register_step_post_hook(lambda *_: stepped.append(True))
