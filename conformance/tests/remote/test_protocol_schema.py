@@ -166,7 +166,7 @@ def is_left_to_the_case(call, reply):
 
 @pytest.mark.parametrize("call", [*METHODS, *OWN])
 def test_schema_and_code_accept_the_same_replies(call):
-    """Replies have valid and invalid results of all kinds, and all other outcomes."""
+    """Replies have valid and invalid results of all kinds, and all other outcomes. An id must be a positive integer."""
     replies = [{"id": 1, "result": result} for result in RESULTS] + [{"id": 1, **other} for other in OTHERS]
     replies = [reply for reply in replies if not is_left_to_the_case(call, reply)]
     accepted = [reply for reply in replies if is_accepted(call, reply)]

@@ -181,7 +181,7 @@ def test_filters_select_cases(browser, page_of_six):
 
 
 def test_the_implementation_filter_selects_columns(browser, page_of_six):
-    """Other filters apply to the selected implementations."""
+    """Other filters apply to the selected implementations, also if the address has both. Escape closes the list of them."""
     browser.show(page_of_six)
     browser.click("[popovertarget=implementations]")
     browser.click("[name=only][value='late-1.0']")
