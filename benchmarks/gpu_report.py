@@ -13,7 +13,8 @@ from machine import slug
 
 from ampscale.files import write_atomically
 
-OUTCOMES = ("passed", "skipped", "failed", "error")
+FAILED = ("failed", "error")
+OUTCOMES = ("passed", "skipped", *FAILED)  # from the best to the worst
 RED, PLAIN = ("\033[31m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 Row = dict[str, Any]
@@ -71,13 +72,13 @@ class Report:
             self.tests[kind] += 1
             outcomes = self.tests["outcomes"]
             outcomes[test[1]] = max(outcomes.get(test[1], "passed"), kind, key=OUTCOMES.index)
-        if kind in OUTCOMES[2:] or ".py::" not in line:
+        if kind in FAILED or ".py::" not in line:
             print(line, flush=True)
 
     def failed(self) -> list[str]:
         """Return the parts that failed: bounds that are not met, tests, and failures to measure."""
         missed = [f"bound {bound['id']}" for bound in bounds(self.rows, self.tests) if bound["met"] is False]
-        tests = [f"test {name}" for name, outcome in self.tests["outcomes"].items() if outcome in OUTCOMES[2:]]
+        tests = [f"test {name}" for name, outcome in self.tests["outcomes"].items() if outcome in FAILED]
         return [*missed, *tests, *self.failures]
 
 
