@@ -116,7 +116,7 @@ def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str,
                 versions.update(report.get("versions", {}))
                 if "row" in report:
                     rows.append(report["row"])
-                    line = table.row(report["row"], judge=not quick)
+                    line = table.text_of(report["row"], judge=not quick)
                     print(f"{line}\n", end="", flush=True)  # a single write, since two threads may print
         except RuntimeError as failure:
             failures.append(f"{group[0].section}: {failure}")

@@ -21,7 +21,7 @@ HEAD = (
 Cell = dict[str, Any]
 
 
-def row(row: dict[str, Any], judge: bool = False) -> str:
+def text_of(row: dict[str, Any], judge: bool = False) -> str:
     """Return the text of a row; if *judge* is True, results that have targets are green, yellow or red."""
     cells = row["cells"]
     ours = cells[0]
