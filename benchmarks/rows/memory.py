@@ -59,7 +59,7 @@ def cell(contender: Contender, *, is_traced: bool) -> Cell:
 
 
 def traced(run: Callable[[], object]) -> int:
-    """Return the peak of the memory that tracemalloc records."""
+    """Call *run*, and return the peak of the memory that tracemalloc records, in bytes."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -72,7 +72,11 @@ def traced(run: Callable[[], object]) -> int:
 
 
 def resident(run: Callable[[], object]) -> int | None:
-    """Return the peak of the resident set minus its size before the call; None on systems that cannot reset the peak."""
+    """
+    Call *run*, and return the peak of the resident set minus its size before the call, in bytes.
+
+    Return None on systems that cannot reset the peak.
+    """
     if not CLEAR.exists():
         return None
     gc.collect()
