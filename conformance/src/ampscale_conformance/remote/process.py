@@ -70,17 +70,23 @@ class Process:
         self._finalize()
 
     def _transfer(self, seconds: float, newline: int) -> int:
-        """Read and write what the pipes allow; return the index of the first newline, or -1."""
+        """
+        Read and write what the pipes allow, and return the index of the first newline received, or -1.
+
+        *newline* is the index before the call.
+        """
         ended, old_length = self._popen.poll() is not None, len(self._received)
         for key, _ in self._selector.select(seconds):
             self._transfer_stream(key.fileobj)
-        if newline < 0 and (index := self._received.find(b"\n", old_length)) >= 0:
-            return index
-        if newline < 0 and len(self._received) > LONGEST:
+        if newline < 0:
+            newline = self._received.find(b"\n", old_length)
+        if newline >= 0:
+            return newline
+        if len(self._received) > LONGEST:
             raise ProtocolError(f"expected a line of at most {LONGEST} bytes, got more: {bytes(self._received[:60])!r}")
-        if newline < 0 and (self._closed or (ended and len(self._received) == old_length)):
+        if self._closed or (ended and len(self._received) == old_length):
             self._raise_end()
-        return newline
+        return -1
 
     def _transfer_stream(self, stream: object) -> None:
         if stream is self._in:
