@@ -26,6 +26,12 @@ from remote.commands import CASES, PLAIN, PYTHON, RULE, SCRIPT, is_running, proc
 from remote.fakes import LONG
 
 
+def requested_calls(recording):
+    """Return the names of the recorded calls."""
+    entries = [json.loads(line) for line in recording.read_text().splitlines()]
+    return [json.loads(entry["request"])["call"] for entry in entries if "request" in entry]
+
+
 def test_remote_methods_are_the_calls_of_the_protocol():
     """No other attribute exists."""
     assert all(callable(getattr(RemoteMethods(), name)) for name in METHODS)
@@ -112,10 +118,12 @@ def test_hello_has_a_time_limit_of_its_own():
 # --- requests ---
 
 
-def test_hello_is_requested_once():
-    with CommandAdapter(PLAIN) as adapter:
+def test_hello_is_requested_once(tmp_path):
+    """`info` is the description in the reply. A call of `start` while the process runs requests nothing."""
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         assert (adapter.info.name, adapter.info.level, adapter.info.arrays) == ("plain Python", 1, "numpy")
         assert adapter.start() is adapter.info
+    assert requested_calls(tmp_path / "recording") == ["hello", "bye"]
 
 
 def test_equal_numbers_are_the_same_handle():
@@ -145,14 +153,16 @@ def test_outcomes_other_than_results_are_raised():
             adapter.save(handle)
 
 
-def test_an_invalid_argument_raises_without_a_request():
-    """The process continues."""
-    with CommandAdapter(PLAIN) as adapter:
+def test_an_invalid_argument_raises_without_a_request(tmp_path):
+    """An argument is not a handle, or is missing. The process continues."""
+    with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
+        handle = adapter.create(RULE)
         with pytest.raises(TypeError, match="handle must be an object of this implementation, got 5"):
             adapter.read_scale(5)
         with pytest.raises(ValueError, match="zip"):
-            adapter.update(adapter.create(RULE))
-        assert adapter.read_scale(adapter.create(RULE)) == 8.0
+            adapter.update(handle)
+        assert adapter.read_scale(handle) == 8.0
+    assert requested_calls(tmp_path / "recording") == ["hello", "create", "read_scale", "bye"]
 
 
 class FixedReply:
