@@ -34,6 +34,7 @@ def _rows_of(driver: str) -> list[dict[str, Any]]:
     try:
         subjects = importlib.import_module(f"drivers.{driver}").SUBJECTS
     except Exception as error:  # noqa: BLE001 - an import can raise any exception, which the row reports
+        traceback.print_exception(error)
         return [{"driver": driver, **_environment(), "error": _message(error)}]
     return [_row(driver, subject, setting) for subject in subjects for setting in subject.settings]
 
@@ -54,6 +55,7 @@ def _row(driver: str, subject: Subject, setting: Setting) -> dict[str, Any]:
     try:
         row |= _compared(subject, setting)
     except Exception as error:  # noqa: BLE001 - a step can raise any exception, too
+        traceback.print_exception(error)
         row["error"] = _message(error)
     return row | {"seconds": round(time.perf_counter() - started, 2)}
 
@@ -104,8 +106,7 @@ def _state(states: Trajectories, pattern: int, step: int) -> dict[str, Any]:
 
 
 def _message(error: Exception) -> str:
-    """Print the traceback, and return its last line."""
-    traceback.print_exception(error)
+    """Return the last line of the traceback."""
     return traceback.format_exception_only(error)[-1].strip()
 
 
