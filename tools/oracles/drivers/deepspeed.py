@@ -12,7 +12,7 @@ from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 from drivers.on_cpu import group_of_one
 from subject import HYSTERESIS, Subject, on_copies, read_attributes, settings, table, with_saved_state
 
-logging.disable()
+logging.disable()  # DeepSpeed logs each overflow
 group_of_one()
 deepspeed.init_distributed("gloo")
 

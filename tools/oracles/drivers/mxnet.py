@@ -9,7 +9,7 @@ import numpy as np
 from environments.published import extract
 from subject import Subject, on_copies, pairs, read_attributes, settings
 
-logging.disable()
+logging.disable()  # MXNet logs each change of the scale
 
 
 class Flag:

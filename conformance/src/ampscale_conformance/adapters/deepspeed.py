@@ -82,7 +82,7 @@ def join_group(**arguments: Any) -> None:
     """Initialize a process group on the CPU, once. The patch prevents DeepSpeed from compiling a shared-memory extension."""
     if deepspeed.comm.is_initialized():
         return
-    logging.disable()
+    logging.disable()  # DeepSpeed logs each overflow
     with mock.patch("deepspeed.comm.torch.build_shm_op", return_value=None):
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **arguments)
 
