@@ -66,7 +66,7 @@ def explore(rule: LossScaleRule) -> Explored:
 
     def edges_of(state: HostState) -> list[Edge[HostState]]:
         following = ((symbol, step(state, symbol == ".")) for symbol in ".x")
-        return [Edge(Run(symbol, 1), _merged(rule, new)) for symbol, new in following if new is not None]
+        return [Edge(Run(symbol, 1), _canonical(rule, new)) for symbol, new in following if new is not None]
 
     scale, good, _, _, _ = machine_floats.init_host(rule)
     budget = math.inf if exact(rule) and rule.overflow_tolerance is None else BUDGET
@@ -80,8 +80,8 @@ def exact(rule: LossScaleRule) -> bool:
     return all(math.frexp(factor)[0] == 0.5 for factor in factors)
 
 
-def _merged(rule: LossScaleRule, state: HostState) -> HostState:
-    """Return a state with the same next steps: counts without effect have fixed values."""
+def _canonical(rule: LossScaleRule, state: HostState) -> HostState:
+    """Return the state that represents all states with the same next steps: counts without effect have fixed values."""
     scale, good, bad, window, pending = state
     if rule.block_at_bounds:
         good = min(good, rule.growth_interval - 1)
@@ -192,7 +192,7 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
             if expected is None or raises:
                 is_equal = expected is None and raises
             else:
-                is_equal = _merged(rule, actual) == (positions[expected[0]], *expected[1:4], positions[expected[4]])
+                is_equal = _canonical(rule, actual) == (positions[expected[0]], *expected[1:4], positions[expected[4]])
             count += not is_equal
     return count
 
