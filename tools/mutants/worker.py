@@ -40,8 +40,9 @@ def run_stages(stages: list[list[str]], log: Path) -> int:
 
 def run_in_fork(stages: list[list[str]], log: Path, limit: float) -> int | None:
     """Return the exit code of `run_stages` in a fork; None if it takes longer than *limit* seconds."""
-    if len(os.listdir("/proc/self/task")) > 1:
-        raise RuntimeError("the worker must have one thread to be forked")
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        raise RuntimeError(f"the worker must have one thread to be forked, got {threads}")
     child = os.fork()
     if not child:
         os.setpgid(0, 0)
