@@ -42,7 +42,11 @@ class OnMPI(Core):
 def train_on_rank(
     rank: int, _size: int, rule_text: str, placements: Sequence[str], steps: Sequence[Any], options: Mapping[str, Any]
 ) -> list[Any]:
-    """Train on one rank with the communicator. A step without ranks saves the state and loads it."""
+    """
+    Train on one rank with the communicator, and return the scale after each step, with True if the step was applied.
+
+    *options* are those of `Adapter.train_on_ranks`. A step without ranks saves the state and loads it.
+    """
     rank_options = {name: values[rank] for name, values in options.items() if isinstance(values, list)}
     max_norm, size, scale = rank_options.pop("max_norm", None), rank_options.pop("elements", 1), rank_options.pop("scale", None)
     rule = replace(LossScaleRule.from_json(rule_text), **rank_options)
