@@ -122,8 +122,8 @@ def test_the_adapter_is_short():
     assert len(ADAPTER.splitlines()) < 30
 
 
-def test_the_expectation_is_that_of_the_scaler_with_the_bug(folder):
-    """With the fix, the expected failure does not occur, and the run fails. The test of the workflow runs it with the bug."""
+def test_the_expectation_of_the_page_is_rejected_after_the_fix(folder):
+    """The entry has every key, with a case instead of a clause. `test_the_workflow_writes_all_that_it_uploads` runs the bug."""
     entry, _ = blocks("toml")
     (folder / "expect.toml").write_text(entry)
     assert set(tomllib.loads(entry)["expect"][0]) == set(KEYS) - {"clause"}

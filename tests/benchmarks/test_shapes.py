@@ -34,7 +34,7 @@ SOME = shapes.Shape("some", "some", ((3, 5), (64,), (1000, 3), ()))
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_aligned_and_do_not_overlap(dtype):
-    """The torch tensors share the memory of the NumPy arrays."""
+    """The arrays have the shapes and the dtype of the row. The torch tensors share their memory."""
     torch = pytest.importorskip("torch")
     gradients = Gradients(SOME, dtype)
     assert [array.shape for array in gradients.arrays] == list(SOME.arrays)

@@ -38,7 +38,11 @@ def error_of(name):
 
 @pytest.mark.parametrize("name", ["ADAPTER", "Namespace.adapter", "Adapter", "make", "CALLED"])
 def test_find_loads_an_adapter_from_a_module(folder, name):
-    """The module is in a package. Classes and functions are called; an object with an info is not."""
+    """
+    The module is in a package. Classes and functions are called; an object with an info is not.
+
+    The name of the adapter is found, too, and the current directory is added to the import path once.
+    """
     (folder / "pack").mkdir()
     (folder / "pack" / "inner.py").write_text(f"""{CLASS}
     def __call__(self):

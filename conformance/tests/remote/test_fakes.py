@@ -29,7 +29,11 @@ def test_a_fault_affects_only_its_own_case(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", AT_HELLO)
 def test_an_invalid_hello_raises_not_started(name, tmp_path):
-    """The exception has a report with one result that is not ok."""
+    """
+    The exception has a report with one result that is not ok. Its message has the command and the request.
+
+    A replay raises an exception with the same message.
+    """
     with fake(name, tmp_path / "pids", record=tmp_path / "recording") as adapter, pytest.raises(NotStarted) as caught:
         adapter.start()
     with ReplayAdapter(tmp_path / "recording") as replayed, pytest.raises(NotStarted) as replay_error:
