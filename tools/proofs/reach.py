@@ -24,6 +24,7 @@ from .page import Reached
 from .theorems import INVARIANTS
 
 BUDGET = 4000  # maximum number of explored states of a rule that has too many or indefinitely many
+PENDING = 4  # index of the pending scale in a HostState
 SMALLEST = {"float32": -149, "float64": -1074}  # exponent of the smallest positive number
 LARGEST = {"float32": 127, "float64": 1023}  # exponent of the largest number
 SMALL = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2, "max_scale": 2.0**9}
@@ -91,6 +92,7 @@ def _canonical(rule: LossScaleRule, state: HostState) -> HostState:
 
 
 def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Run, ...]]:
+    """Return the shortest trace into each trap, by its scale: search backward from the steps that change the scale."""
     if rule.growth_factor == rule.backoff_factor == 1:
         return {}
     sources: dict[HostState, list[HostState]] = {}
@@ -98,7 +100,7 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
     for state, edges in graph.edges.items():
         for _, new in edges:
             sources.setdefault(new, []).append(state)
-            if new[4] != state[4]:
+            if new[PENDING] != state[PENDING]:
                 changing.add(state)
     unvisited = [*changing]
     while unvisited:
@@ -107,8 +109,8 @@ def _traps(rule: LossScaleRule, graph: Graph[HostState]) -> dict[float, tuple[Ru
         unvisited.extend(new_sources)
     traps: dict[float, tuple[Run, ...]] = {}
     for state in graph.edges:  # in the order of their distances from the start
-        if state not in changing and state[4] not in traps:
-            traps[state[4]] = graph.trace(state)
+        if state not in changing and state[PENDING] not in traps:
+            traps[state[PENDING]] = graph.trace(state)
     return traps
 
 
@@ -133,7 +135,8 @@ def _steps_to(name: str, trap: float) -> int:
     state: HostState | None = (scale, good, 0, 0, scale)
     while state is not None and state[0] != trap:
         idle = rule.growth_interval - 1 - state[1] if trap else 0  # finite steps that only increment the counts
-        state = step((state[0], state[1] + idle, state[2], state[3] + idle, state[4]), trap != 0)
+        scale, good, bad, window, pending = state
+        state = step((scale, good + idle, bad, window + idle, pending), trap != 0)
         steps += idle + 1
     assert state is not None
     return steps
@@ -175,13 +178,13 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
     rule = explored.rule
     constants = encoded(rule)
     count = 0
-    assert not any(math.isnan(state[4]) for state in explored.graph.previous)
-    positions = {scale: position(rule, scale) for state in explored.graph.previous for scale in (state[0], state[4])}
+    assert not any(math.isnan(state[PENDING]) for state in explored.graph.previous)
+    positions = {scale: position(rule, scale) for state in explored.graph.previous for scale in (state[0], state[PENDING])}
     assert len(set(positions.values())) == len(positions), f"{rule} has two scales at one position"
     factors = (rule.growth_factor, rule.warmup_growth_factor or 1.0, rule.backoff_factor)
     distances = [2 * round(math.log2(factor)) for factor in factors]
     for state, edges in explored.graph.edges.items():
-        before = State(positions[state[0]], *state[1:4], positions[state[4]])
+        before = State(positions[state[0]], *state[1:4], positions[state[PENDING]])
         for name, invariant in INVARIANTS.items():
             assert invariant(PYTHON_LOGIC, constants, before), f"{name} is false for {state} of {rule}"
         products = Products(*(shift(PYTHON_LOGIC, constants, before.pending, distance) for distance in distances))
@@ -192,7 +195,7 @@ def differing(explored: Explored, step: type[Step] = Step) -> int:
             if expected is None or raises:
                 is_equal = expected is None and raises
             else:
-                is_equal = _canonical(rule, actual) == (positions[expected[0]], *expected[1:4], positions[expected[4]])
+                is_equal = _canonical(rule, actual) == (positions[expected[0]], *expected[1:4], positions[expected[PENDING]])
             count += not is_equal
     return count
 
