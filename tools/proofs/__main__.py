@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from ampscale import presets
@@ -39,16 +40,24 @@ def _theorems(problems: list[str]) -> list[tuple[str, str, int]]:
 
     Add to *problems* each theorem that is not proven or that no mutant breaks, and each mutant that breaks none.
     """
-    problems += [f"not proven: {text}" for text, _, search in prove.claims() if search() is not None]
+    problems += [f"not proven: {text}" for text, _, search in prove.claims() if _is_false(text, search)]
     broken = Counter[str]()
     for claims in [*map(prove.claims, mutants.STEPS), prove.claims(product=mutants.unlimited_shift)]:
-        failing = [text for text, _, search in claims if search() is not None]
+        failing = [text for text, _, search in claims if _is_false(text, search)]
         broken.update(failing)
         if not failing:
             problems.append("a mutant breaks no theorem")
     rows = [(text, clause, broken[text]) for text, clause, _ in prove.claims()]
     problems += [f"no mutant breaks: {text}" for text, _, count in rows if not count]
     return rows
+
+
+def _is_false(text: str, search: Callable[[], object]) -> bool:
+    """Return True if there is a counterexample to a theorem; if z3 does not decide, raise a TimeoutError with its text."""
+    try:
+        return search() is not None
+    except TimeoutError as error:
+        raise TimeoutError(f"{text}: {error}") from None
 
 
 def _explored(problems: list[str]) -> tuple[list[page.Reached], Counter[str]]:
