@@ -160,7 +160,11 @@ def test_failed_row_is_reported(bench):
 
 
 def test_largest_shape_has_a_billion_values():
-    """The sizes of the 300 arrays differ up to a hundredfold. There are fewer values if the memory is too small."""
+    """
+    The sizes of the 300 arrays differ up to a hundredfold.
+
+    There are fewer values if the memory has no space for five float32 copies.
+    """
     sizes = gpu_rows.lengths(gpu_rows.largest(10**12))
     assert (len(sizes), round(sum(sizes), -4)) == (300, 10**9)
     assert math.isclose(sizes[-1] / sizes[0], 100, rel_tol=1e-3)
