@@ -184,7 +184,11 @@ def test_a_script_contains_the_attributes_of_the_adapter():
 
 
 def test_adapters_without_self_contained_source_have_no_script():
-    """The adapters use ampscale, have a method that is a part of a statement, or have no class of their own."""
+    """
+    The adapters use ampscale, have a method that is a part of a statement, or have no class of their own.
+
+    The methods of the first one that do not use ampscale have a source.
+    """
     adapter = RequiresAmpscale()
     members = {"info": GrowsLate.info, "create": lambda *_: 1, "read_scale": lambda *_: 3.0}
     adapters = (adapter, ScalesInALambda(), type("Typed", (), members)(), SimpleNamespace(**members))

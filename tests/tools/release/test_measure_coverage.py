@@ -20,7 +20,11 @@ FILES = {
 
 
 def test_files_are_counted_by_folder():
-    """Modules of a package that are in none of its folders are counted together, except `presets.py`."""
+    """
+    Modules of a package that are in none of its folders are counted together, except `presets.py`.
+
+    The percentage is that of the reached lines and branches.
+    """
     counts = dict(zip(coverage.COUNTS, (10, 1, 4, 2), strict=True))
     assert coverage.folders(FILES) == {
         "ampscale/core": {name: 2 * count for name, count in counts.items()},
