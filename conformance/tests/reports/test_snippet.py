@@ -3,12 +3,13 @@
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from ampscale_conformance.cases.machine import trace
+from ampscale_conformance.cases.machine_lockstep import run_lockstep
 from ampscale_conformance.model.bits import Bits
-from ampscale_conformance.model.case import Case
+from ampscale_conformance.model.case import Case, named
 from ampscale_conformance.model.verdicts import Verdict
 from ampscale_conformance.reports.snippet import reproduced, snippet_of
 from ampscale_conformance.reports.snippet_source import source_of
@@ -27,6 +28,13 @@ from reports.snippets import (
 )
 
 ONE = Bits("float16", (2,), (0x3C00, 0x7C00))
+
+
+def trace(name, finite, catches, **settings):
+    """Return a case that follows an overflow trace."""
+    return named(name, 0, catches, partial(run_lockstep, finite=finite, settings=settings))
+
+
 WINDOW = trace("MACHINE-growth-window/window", "-+++-", "late: by one step", growth_interval=3)
 START = trace("MACHINE-state/start", "", "start: another")
 
