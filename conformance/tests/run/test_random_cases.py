@@ -21,7 +21,7 @@ from mutants.machine_variants import ContinuesAtTheMinimum
 from mutants.overflow import ChecksForInfinities
 from mutants.plain import EVERYTHING, Plain
 from mutants.scaling_numbers import UnscalesFloat16InBfloat16
-from spec_vectors.compare import spec_vectors
+from spec_vectors.compare import FOLDER
 from spec_vectors.recompute import recomputed
 
 from ampscale import LossScaleRule
@@ -95,7 +95,7 @@ def test_a_bug_fails_one_kind_with_a_valid_test_vector(make, preset, kind):
     assert (results[kind].verdict, results[kind].clause) == (Verdict.FAIL, CLAUSES[kind])
     assert results[kind].calls
     case, chapter = vector(results[kind])
-    file, schema = (json.loads((spec_vectors() / f"{stem}.json").read_text("utf-8")) for stem in (chapter, "schema"))
+    file, schema = (json.loads((FOLDER / f"{stem}.json").read_text("utf-8")) for stem in (chapter, "schema"))
     assert case["id"] == f"{kind}-{SEED}"
     assert case["catches"].partition(":")[0] in file["notes"]
     assert set(case["clauses"]) <= set(clauses())
