@@ -191,6 +191,7 @@ def _rule(constants: Rule, distances: Products, init: int) -> LossScaleRule:
 
 
 def _scale(position: int) -> float:
+    """Return the float32 power of two at this position: 2**-149, the smallest, is at 1."""
     return math.ldexp(1.0, position - 150)
 
 
