@@ -94,9 +94,14 @@ def stages_of(file: str) -> list[list[str]]:
     if path.parent != Path():
         find = folder.rglob if path.stem.startswith("_") else folder.glob
         groups += [find("test_*.py"), package.glob("test_*.py")]
-    stages = [[str(path.relative_to(ROOT)) for path in sorted(group)] for group in groups]
-    unseen = [[name for name in stage if not any(name in old for old in stages[:index])] for index, stage in enumerate(stages)]
-    return [stage for stage in unseen if stage]
+    stages: list[list[str]] = []
+    seen: set[str] = set()
+    for group in groups:
+        stage = [name for name in (str(test.relative_to(ROOT)) for test in sorted(group)) if name not in seen]
+        seen.update(stage)
+        if stage:
+            stages.append(stage)
+    return stages
 
 
 def generated(file: str, folder: Path) -> list[Mutant]:
