@@ -52,7 +52,11 @@ def check(rows, implementations, dtypes=tuple(SMALL)):
 
 
 def test_rows_of_torch_run(bench):
-    """Dtypes that torch's scaler or kernel rejects on CUDA have no rows."""
+    """
+    Dtypes that torch's scaler or kernel rejects on CUDA have no rows.
+
+    The functions that use ampscale's kernels also have rows without them, for the largest shape in two dtypes.
+    """
     pytest.importorskip("torch")
     import gpu_torch
 
