@@ -26,7 +26,7 @@ LIBRARIES = Path(__file__).parents[3] / "build/host_cuda"
 SMALL = {"THREADS": 8, "CHUNK": 256, "DEPTH": 2, "TABLE_PART": 3, "WARP": 4}  # so that small arrays have many chunks
 MODULES = ("ampscale.backends.cupy.backend", "ampscale.backends.cupy.launches")
 
-# Operations that a device would execute: a "copy" from the host, a "fill", or the name of a kernel.
+# Operations that a device would execute: a "copy" from the host, a "fill", a "move", or the name of a kernel.
 operations: list[str] = []
 
 # Functions that allocate the memory of new arrays; the last one is used. NumPy allocates it if there is none.
@@ -41,6 +41,10 @@ class Memory(NamedTuple):
     def memset_async(self, value, size):
         operations.append("fill")
         ctypes.memset(self.ptr, value, size)
+
+    def copy_from_device_async(self, source, size):  # used by benchmarks/gpu_cupy.py
+        operations.append("move")
+        ctypes.memmove(self.ptr, source.ptr, size)
 
 
 class ndarray(np.ndarray):  # noqa: N801
@@ -168,6 +172,7 @@ def stand_in():
     module = ModuleType("cupy")
     stream = Stream()
     module.ndarray, module.RawModule, module.empty, module.asarray = ndarray, RawModule, empty, asarray
+    module.empty_like = lambda array: empty(array.shape, array.dtype)
     module.asnumpy = np.asarray
     runtime = SimpleNamespace(device=0, getDevice=lambda: runtime.device, runtimeGetVersion=lambda: 13000)
     module.cuda = SimpleNamespace(get_current_stream=lambda: stream, is_available=lambda: False, runtime=runtime)
