@@ -226,8 +226,7 @@ def _launch_all(
     kind: str, table: Table, factor: Scale, collected: Array | None, *, divides: bool = True, square_bits: int = 0
 ) -> Flag:
     """Launch the fused passes of *kind*, a key of `KINDS`, and return the finite flag."""
-    finite = cupy.empty((), dtype=np.bool_)
-    finite.data.memset_async(1, finite.nbytes)  # set to True without a kernel launch
+    finite = _true()
     arguments = *_as_arguments(factor), np.bool_(divides), np.int32(square_bits), finite, collected
     for launch in table.plan.launches:
         _launch(f"{kind}_{launch.dtypes}", launch.blocks, table.rows, table.owners, np.int64(launch.first), *arguments)
@@ -249,6 +248,13 @@ def _as_arguments(factor: Scale) -> tuple[Array | None, np.bool_, np.float64]:
     if isinstance(factor, int | float):
         return None, np.bool_(False), np.float64(factor)
     return factor, np.bool_(name_of(factor.dtype) == "float64"), np.float64(1)
+
+
+def _true() -> Flag:
+    """Return a new flag of shape () that is True, set without a kernel launch."""
+    flag = cupy.empty((), dtype=np.bool_)
+    flag.data.memset_async(1, flag.nbytes)
+    return flag
 
 
 def _prepared(operands: Operands) -> Table:
