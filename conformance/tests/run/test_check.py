@@ -239,7 +239,7 @@ def test_a_case_requires_all_its_capabilities():
 )
 def test_an_invalid_level_is_rejected(level, error):
     """A level is an int from 0 to 5, or a text such as "L2"."""
-    with pytest.raises(error, match="level must be an int from 0 to 5, got"):
+    with pytest.raises(error, match='level must be an int from 0 to 5, or "L0" to "L5", got'):
         check(Scaler(), level, cases=[doubles])
 
 

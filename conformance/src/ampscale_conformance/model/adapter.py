@@ -116,11 +116,11 @@ class ImplementationInfo:
 def level_of(value: object) -> int:
     """Return a level, given as an int from 0 to 5 or as "L0" to "L5"; raise a TypeError or ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"level must be an int from 0 to {max(LEVELS)}, got {excerpt(value)}")
+        raise TypeError(f'level must be an int from 0 to {max(LEVELS)}, or "L0" to "L{max(LEVELS)}", got {excerpt(value)}')
     names = {f"L{level}": level for level in LEVELS}
     level = names.get(value.upper()) if isinstance(value, str) else value
     if level not in LEVELS:
-        raise ValueError(f"level must be an int from 0 to {max(LEVELS)}, got {excerpt(value)}")
+        raise ValueError(f'level must be an int from 0 to {max(LEVELS)}, or "L0" to "L{max(LEVELS)}", got {excerpt(value)}')
     return level
 
 
