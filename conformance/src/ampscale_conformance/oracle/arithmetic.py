@@ -44,7 +44,8 @@ def sum_of(terms: Iterable[Number]) -> tuple[int, int]:
 
 def difference(left: Number, right: Number, dtype: str) -> Number:
     """Return the difference, rounded once to a format."""
-    return total([left, -0.0 if right == 0 and not is_negative(right) else -right], dtype)
+    negated = -0.0 if right == 0 and not is_negative(right) else -right  # a Fraction has no negative zero
+    return total([left, negated], dtype)
 
 
 def root(square: Number, dtype: str) -> Number:

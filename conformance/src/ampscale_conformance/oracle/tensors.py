@@ -73,7 +73,7 @@ def _numbers(patterns: Iterable[int], dtype: str) -> list[Number]:
 
 
 def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bits:
-    """Return an array of exact numbers, each rounded once."""
+    """Return an array of these exact numbers, each rounded once to *dtype*."""
     part = part_of(dtype)
     patterns = [encode(value, part) for value in values]
     if dtype in PARTS:
@@ -102,13 +102,13 @@ def computed_in(dtype: str) -> str:
     return "float64" if part_of(dtype) == "float64" else "float32"
 
 
-def widened(dtype: str, target: str | None) -> str:
-    """Return *target* if it is wider than *dtype*; otherwise, or if *dtype* is complex or *target* None, return *dtype*."""
-    if target not in (None, "float32", "float64"):
-        raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {target!r}")
-    if target is None or dtype in PARTS or width(part_of(dtype)) >= width(target):
-        return dtype
-    return target
+def widened(leaf_dtype: str, dtype: str | None) -> str:
+    """Return *dtype* if it is wider than *leaf_dtype*; if not, or if *leaf_dtype* is complex or *dtype* None, *leaf_dtype*."""
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {dtype!r}")
+    if dtype is None or leaf_dtype in PARTS or width(part_of(leaf_dtype)) >= width(dtype):
+        return leaf_dtype
+    return dtype
 
 
 def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) -> Bits:
