@@ -181,7 +181,7 @@ def test_no_case_computes_with_float32_subnormals():
 
 
 def test_each_run_of_a_case_gets_new_arrays():
-    """The implementation overwrites its arguments."""
+    """An implementation that overwrites its arguments passes a case twice; it fails a case that also compares the arguments."""
 
     class Overwrites(Core):
         capabilities = conforming_tensors.InPlace.capabilities

@@ -62,7 +62,7 @@ def test_all_nans_are_equal(dtype):
 
 
 def test_each_component_of_a_complex_number_may_be_nan():
-    """The other components are equal."""
+    """NaNs of different bits are equal in each component."""
     one, quiet_nan, other_nan = 0x3F800000, 0x7FC00000, 0xFF800001
     for left, right in (((quiet_nan << 32) + one, (other_nan << 32) + one), ((one << 32) + quiet_nan, (one << 32) + other_nan)):
         subject().expect_same(Bits("complex64", (1,), (left,)), Bits("complex64", (1,), (right,)), "tree")

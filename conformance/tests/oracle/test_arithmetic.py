@@ -40,7 +40,11 @@ def test_an_operation_is_rounded_once(operation, reference):
 
 
 def test_a_sum_of_many_is_rounded_once():
-    """2**24 + 1 + 1 would be 2**24 if each sum were rounded. Opposite numbers cancel in any order."""
+    """
+    2**24 + 1 + 1 would be 2**24 if each sum were rounded. Opposite numbers cancel in any order.
+
+    An empty sum is zero, and the sum of infinities of both signs is NaN.
+    """
     assert total([2.0**24, 1.0, 1.0], "float32") == 2**24 + 2
     assert total([2.0**127, 2.0**127, -(2.0**127)], "float32") == 2.0**127
     assert total([], "float32") == 0

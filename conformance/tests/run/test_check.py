@@ -189,7 +189,11 @@ def test_the_least_number_of_passed_cases_must_be_an_int_of_at_least_0(min_passe
 
 
 def test_globs_select_cases():
-    """Globs match ids and clauses, as in the command."""
+    """
+    Globs match ids and clauses, as in the command; `min_passed` is then 0.
+
+    A glob that matches no case raises an error: it must match the whole id.
+    """
     report = check(Scaler(), case="grows-*", clause="MACHINE-*")
     assert report.results
     assert all(result.case.startswith("grows-") for result in report.results)
