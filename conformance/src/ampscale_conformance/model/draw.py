@@ -96,7 +96,7 @@ def run_unrecorded(subject: Subject, run: Callable[[Subject], None]) -> None:
 
 
 def _recorded(subject: Subject, run: Callable[[Subject], None]) -> str:
-    """Record the calls of a run that has failed; if it passes now, record nothing, and return a note."""
+    """Repeat a failed run to record its calls, and return an empty string; if it passes now, record nothing and return a note."""
     subject.records = True
     try:
         with suppress(Unsupported):

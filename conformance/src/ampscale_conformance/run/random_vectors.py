@@ -26,7 +26,7 @@ def vector(id: str, case: DrawnCase, result: Result) -> str:
 
 
 def _bug(chapter: str, clause: str) -> str:
-    """Return the name of a bug that violates this clause: that of a test vector of the clause, or the first of the chapter."""
+    """Return the bug of the first test vector of this clause; without one, the first bug of the chapter."""
     vectors = json.loads((spec_folder() / "vectors" / f"{chapter}.json").read_text("utf-8"))
     names = [case["catches"].partition(":")[0] for case in vectors["cases"] if clause in case["clauses"]]
     return str(names[0] if names else next(iter(vectors["notes"])))
