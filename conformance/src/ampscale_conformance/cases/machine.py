@@ -150,9 +150,10 @@ MACHINE-max-scale/stays-at-its-own-cap | +++++ | own=max_scale growth_interval=1
 
 
 def _case(row: Row) -> Case:
-    only = [CONDITIONS[name] for name in row.options.pop("only", "").split(",") if name]
-    about = row.options.pop("about", row.name.partition("/")[0])
-    run = partial(_run, finite=row.script, settings=row.options, about=about, only=only, own=row.options.pop("own", ""))
+    settings = dict(row.options)
+    only = [CONDITIONS[name] for name in settings.pop("only", "").split(",") if name]
+    about, own = settings.pop("about", row.name.partition("/")[0]), settings.pop("own", "")
+    run = partial(_run, finite=row.script, settings=settings, about=about, only=only, own=own)
     return named(row.name, 0, row.catches, run, row.needs)
 
 

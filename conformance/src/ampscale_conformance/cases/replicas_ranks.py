@@ -79,8 +79,9 @@ def _is_finite(values: Sequence[Sequence[float | None]], number: int, optimizers
 
 def error_case(row: Row) -> Case:
     """Return a case with the options of `train_on_ranks` in a row of `_ERRORS`, in which the ranks must raise errors."""
-    numbers = set(str(row.options.pop("numbers", "")).split(",")) - {""}
-    options = {name: json.loads(f"[{value}]") if isinstance(value, str) else value for name, value in row.options.items()}
+    options = dict(row.options)
+    numbers = set(str(options.pop("numbers", "")).split(",")) - {""}
+    options = {name: json.loads(f"[{value}]") if isinstance(value, str) else value for name, value in options.items()}
     check = partial(_check_errors, numbers=numbers, placement=row.script, options=options)
     return named(row.name, 5, row.catches, check, {"ranks", _NEEDS.get(row.script, "ranks"), "rank-errors", *row.needs})
 
