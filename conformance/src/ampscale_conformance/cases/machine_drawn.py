@@ -179,17 +179,22 @@ class _Walk:
         return run
 
     def _scale_or_unscale(self, run: LockstepRun, method: str, repetitions: int) -> None:
-        """Call *method* with several trees, then unscale an overflow. "unscale" also takes the last result of "scale", if any."""
-        subject, scale = self.subject, run.oracle.point.scale
+        """Call *method* with several trees, check one result, and unscale an overflow."""
+        subject = self.subject
         empty = [[]] if "empty" in subject.info.capabilities else list[Any]()
         for tree in (*repetitions * [TREE], *empty, [*TREE, OVERFLOW]):
             subject.call(method, run.handle, subject.to_arrays(tree))
+        self._check_product(run, method)
+        subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
+
+    def _check_product(self, run: LockstepRun, method: str) -> None:
+        """Compare the result of *method* with the oracle's. "unscale" takes the last result of "scale", if there is one."""
+        subject, scale = self.subject, run.oracle.point.scale
         arrays = self.products
         if method == "scale" or arrays is None:
             arrays = subject.to_arrays(TREE + NARROW if "float16" in subject.info.capabilities else TREE)
         values = subject.to_bits(arrays, "a result of scale")
         result = check_products(subject, run.handle, method, scale, values, arrays, ulps=int(not is_power_of_two(scale)))
-        subject.call("unscale", run.handle, subject.to_arrays([*TREE, OVERFLOW]))
         has_scalars = any(isinstance(leaf, np.generic) for leaf in result or ())  # NumPy scalars cannot be divided in place
         self.products = result if method == "scale" and not has_scalars else None
 
