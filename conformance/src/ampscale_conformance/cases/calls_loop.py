@@ -173,7 +173,8 @@ class Loop:
         values = [abs(float(value)) for leaf in self.oracle.optimizers[name].parameters for value in numbers(leaf)]
         largest = max(filter(math.isfinite, values), default=0.0)
         if narrow and (scale > 2.0**17 or largest > 2.0**9):  # an optimizer may keep its parameters in float32
-            raise Unsupported("float16 would round the updated parameters at this scale, or with parameters of this size")
+            sizes = f"a scale of {scale!r} and parameters up to {largest!r}"
+            raise Unsupported(f"float16 would round the updated parameters, with {sizes}")
         needs_power_of_two(1.0 if edits else scale, self.subject)
         # Steps with unscaled float16 gradients would be rounded if the scale is above 1.
         if edits or "tie" in kind or ("huge" in kind and (scale < 1 or not narrow)):
@@ -225,7 +226,12 @@ class Loop:
             raise Unsupported(str(error)) from None
 
     def compare(self, when: str, names: Iterable[str], any_gradients: bool = False, unread: bool = False) -> None:
-        """Compare the scale, parameters and gradients; if *any_gradients* is True, only which gradients are None."""
+        """
+        Compare the scale, parameters and gradients.
+
+        If *any_gradients* is True, compare only which gradients are None. If *unread* is True, the scale is read only if the
+        oracle permits several scales.
+        """
         if not unread or self.oracle.is_ambiguous:
             scale = rounded(self.subject.read_scale(self.handle), self.rule.dtype)
             self.oracle.observe(scale)

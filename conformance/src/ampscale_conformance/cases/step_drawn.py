@@ -156,7 +156,7 @@ class Cell:
 
 
 def _is_close(actual: Number, expected: Number, relative: float, absolute: float) -> bool:
-    """Return True if the numbers differ by at most one of these errors, or both are NaN."""
+    """Return True if the numbers differ by at most the larger of the two errors, or both are NaN."""
     both_nan = math.isnan(actual) and math.isnan(expected)
     return both_nan or math.isclose(actual, expected, rel_tol=relative, abs_tol=absolute)
 
@@ -164,7 +164,9 @@ def _is_close(actual: Number, expected: Number, relative: float, absolute: float
 @lru_cache(1024)  # cells take steps with the same data
 def data_of(layout: Sequence[Shape], letter: str, number: int, scale: float, dtype: str = "float32") -> list[Bits | None]:
     """Return the data for a letter of a trace at this scale. The order of the values depends on *number*."""
-    gradients = new_gradients(layout, KINDS.get("-" if letter in "nm" and len(layout) == 1 else letter, ""), number)
+    if letter in "nm" and len(layout) == 1:
+        letter = "-"  # both set one gradient to None; without the only one, the step would have no gradients
+    gradients = new_gradients(layout, KINDS.get(letter, ""), number)
     limit = 2.0**16 if "float16" in dtype else 2.0**128  # smallest power of two that overflows
     # Once scaled, the gradients of "!", 2**127, reach the limit, and those of "x", about 2**128, three quarters of it.
     factors = FACTORS | {"!": limit / 2.0 ** (126 + math.frexp(scale)[1]), "x": 0.75 * limit / 2.0**128 / scale}
@@ -352,7 +354,7 @@ def _needs_exact_float16(rule: LossScaleRule, letter: str, scale: float) -> None
     """Raise Unsupported if a step would round scaled float16 gradients, or make finite ones overflow."""
     raises = rule.raise_at_min_scale or rule.raise_at_or_below is not None
     if (raises or letter not in "u-=") and (scale > 2.0**12 or not is_power_of_two(scale)):
-        raise Unsupported("float16 gradients overflow or are rounded at this scale")
+        raise Unsupported(f"float16 gradients overflow or are rounded at the scale {scale!r}")
 
 
 EACH = [(partial(draw_training, every="float64,float32"), ["cells 10"]), (partial(draw_training, every="bfloat16"), ["cells 21"])]
