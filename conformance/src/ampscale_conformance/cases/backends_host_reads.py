@@ -35,7 +35,11 @@ class Observed:
 
 
 def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Return a step that reports operations which torch tags as data-dependent, and five methods that it does not dispatch."""
+    """
+    Return a step that appends host reads to *reads*.
+
+    These are operations that torch tags as data-dependent, and five methods that it does not dispatch.
+    """
     torch = import_module("torch")
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     methods = [getattr(torch.Tensor, name) for name in ("numpy", "tolist", "cpu", "__array__", "__dlpack__")]
@@ -60,7 +64,11 @@ def _under_torch(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[
 
 
 def _under_jax(step: Callable[[Any, Any], Any], reads: list[str]) -> Callable[[Any, Any], Any]:
-    """Return a step that first traces two steps, the second with a traced state: a read raises an error or is a callback."""
+    """
+    Return a step that first traces two steps, the second with a traced state, and appends host reads to *reads*.
+
+    While tracing, a host read raises an error, or is a callback.
+    """
     jax = import_module("jax")
     names = ("ConcretizationTypeError", "TracerArrayConversionError", "TracerIntegerConversionError")
     read_errors = tuple(getattr(jax.errors, name) for name in names)

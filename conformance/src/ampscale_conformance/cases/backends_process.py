@@ -39,7 +39,7 @@ def scales_elsewhere(subject: Subject, runs: Sequence[Run], seconds: float = 60.
 
 
 def _check_same_adapter(other: Client, subject: Subject) -> None:
-    """Check that the other process imports the same adapter."""
+    """Raise Unsupported unless the other process imports an adapter with the info of *subject*, except for its `arrays`."""
     try:
         info = other.start()
     except NotStarted as error:

@@ -40,7 +40,11 @@ AT_TOP = ("set:zero", "set:zero", "set:zero", "set:inf")
 def draw_rules(
     pick: Pick, info: ImplementationInfo, starts: Sequence[float], top: bool = False, narrow: bool = False
 ) -> list[dict[str, Any]]:
-    """Draw settable constants of a rule, and of rules that differ in one; if *narrow* is True, the scales are powers of two."""
+    """
+    Draw the settable constants of a rule, and of rules that differ from it in one constant.
+
+    If *narrow* is True, the scales are powers of two.
+    """
     factors = (1.0, 1.0, 61 / 32) if "division" in info.capabilities and not narrow else (1.0,)
     drawn = {name: pick(values) for name, values in CONSTANTS.items()}
     others = {name: pick([value for value in values if value != drawn[name]]) for name, values in CONSTANTS.items()}

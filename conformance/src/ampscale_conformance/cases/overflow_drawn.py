@@ -136,10 +136,11 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
 
 
 def _places_in_containers(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
-    """Yield trees of five arrays, of which one is infinite, also beside None; then a tree without arrays."""
+    """Yield names and trees: five arrays, of which one is infinite, with and without None among them; then no arrays."""
     for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in info.capabilities else (False,)):
         children = [Bits("float32", (1,), (infinity("float32") if index == bad else 1,)) for index in range(5)]
-        yield f"{children}", nest([*children[: bad - 1], None, *children[bad - 1 :]] if missing else children)
+        before = bad - 1  # the array that precedes the infinite one; -1 is the last array
+        yield f"{children}", nest([*children[:before], None, *children[before:]] if missing else children)
     if {"none", "empty"} <= {*info.capabilities}:
         yield "a tree without arrays", {"a": [None]}
 

@@ -34,7 +34,11 @@ def check_containers(subject: Subject, result: Any, tree: Any, label: str) -> No
 
 
 def expected_tree(compute: Callable[..., Bits], scale: float, tree: Any, result: Any, ulps: int = 0) -> Any:
-    """Return the exact results, in float32 where *result* is, but the leaves of *result* that are within *ulps* of them."""
+    """
+    Return the exact results, in float32 where those of *result* are.
+
+    A leaf of *result* within *ulps* of the exact one replaces it.
+    """
     result_leaves = dict(leaves(result))
     paths = iter([path for path, leaf in leaves(tree) if leaf is not None])
 

@@ -68,7 +68,7 @@ def the_scale_backs_off_until_the_gradients_fit(subject: Subject) -> None:
 
 @case("STEP-report", 3, "shared output: later steps change the outputs of an earlier step")
 def outputs_are_snapshots(subject: Subject) -> None:
-    """Compare the outputs of the first step after the fifth, when both scales have changed."""
+    """After the fifth step, compare the outputs of the first one again; by then, both scales have changed."""
     cell = Cell(subject, simple_rule(subject, growth_interval=2), new_parameters(SHAPES["a"]))
     data = [data_of(SHAPES["a"], letter, number, cell.scale) for number, letter in enumerate("++++-")]
     first, *_ = [cell.train(gradients) for gradients in data]
