@@ -29,6 +29,7 @@ def scales(subject):
 
 
 def test_a_choice_is_one_of_the_values_and_every_value_is_chosen():
+    """Equal seeds repeat the choices, and different seeds do not."""
     first, repeated, other = ([pick(range(7)) for _ in range(200)] for pick in (seeded("a"), seeded("a"), seeded("b")))
     assert set(first) == set(range(7))
     assert first == repeated != other

@@ -196,7 +196,11 @@ def test_infinite_zero_and_nan_scales_are_plotted(browser, page_of_six):
 
 
 def test_a_passed_case_has_no_difference(browser, page_of_six):
-    """Scales of different precisions are compared in float32."""
+    """
+    Scales are compared up to the end of the shorter list.
+
+    The first step that differs in float32 is the divergence; if there is none, the first one that differs in float64.
+    """
     browser.show_once(page_of_six)
     browser.open("trace-gogg", "conforming-1.0")
     assert browser.eval("$$('.divergence, .divergent').length") == 0

@@ -101,7 +101,11 @@ def _interleaved(pick: Pick, scripts: Sequence[list[str]]) -> Iterator[tuple[int
 def _iteration(
     pick: Pick, names: str, steps: Sequence[list[str]], kinds: Sequence[str], static: bool, resumes: bool
 ) -> Iterator[str]:
-    """Yield the calls of an iteration in which some optimizers take part, in any order, with rejected calls between them."""
+    """
+    Yield the calls of an iteration in which some optimizers take part, in any order, and the update that ends it.
+
+    It can start with a load. Rejected calls, saves, and calls with trees that are no gradients come between the others.
+    """
     if resumes and one_in(3, pick):
         yield "load"
     acting = [name for name in names if not one_in(4, pick)] or [pick(names)]

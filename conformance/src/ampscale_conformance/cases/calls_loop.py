@@ -219,7 +219,7 @@ class Loop:
         self.subject.expect(raised, f"{when}: expected update_scale to raise an error, got none")
         self.compare(when, [*self.gradients], any_gradients=True)
         if "resume" not in self.subject.info.capabilities:
-            raise Unsupported("the error of the published scaler can leave the iteration open")
+            raise Unsupported("continuing after the error of the published scaler requires resume: the iteration may be open")
         try:
             self.execute("load", when)
         except Raised as error:  # an open iteration may not be saved

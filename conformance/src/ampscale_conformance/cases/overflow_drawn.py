@@ -46,7 +46,7 @@ def non_finite(dtype: str) -> tuple[int, ...]:
 
 
 def non_finite_elements(dtype: str) -> list[int]:
-    """Return elements with a non-finite value of each kind and sign; of a complex dtype, in either part."""
+    """Return the bit patterns of a non-finite value of each kind and sign; of a complex dtype, in either part."""
     part = part_of(dtype)
     signed = [sign | pattern for sign in (0, sign_bit(part)) for pattern in non_finite(dtype)]
     return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]

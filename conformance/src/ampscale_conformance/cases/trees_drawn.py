@@ -91,7 +91,7 @@ def draw_tree(
     palette = (dtype,) if dtype else pick((("float32",), (pick(every),), (pick(every),), ("float32", "float64"), every))
     known = LAYOUTS.get(info.arrays, ANY[:1]) if "layout" in info.capabilities else ANY[:1]
     if not (available := [layout for layout in layouts if layout in known]):
-        raise Unsupported(f"{info.arrays} has no arrays that are {layouts[0]}")
+        raise Unsupported(f"{' or '.join(layouts)} arrays are not claimed, or {info.arrays} does not have them")
     count = count or pick(COUNTS)
     arrays = list[Array | None]()
     for _ in range(min(count, 4)):

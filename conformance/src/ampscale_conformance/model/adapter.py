@@ -157,7 +157,7 @@ class Adapter(Protocol):
     # Level 0, "resume"
 
     def save(self, handle: Any) -> object:
-        """Return a snapshot of the full state, which later steps do not change; with "process", it must be plain data."""
+        """Return a snapshot of the full state, which later steps do not change. The capability "process" requires plain data."""
 
     def load(self, rule: LossScaleRule, saved: object) -> Any:
         """
