@@ -272,7 +272,11 @@ def test_the_cases_after_a_crash_are_run():
 
 
 def test_list_prints_the_shipped_adapters():
-    """The first line of an adapter is the name, which selects it, and the second line is its location."""
+    """
+    The first line of an adapter is the name, which selects it, and the second line is its location.
+
+    No line is longer than 80 characters.
+    """
     lines = output_of(0, "--list").splitlines()
     assert lines[: 2 * len(SHIPPED)] == [line for name, value in SHIPPED.items() for line in (name, f"    {value}")]
     assert max(map(len, lines)) <= 80

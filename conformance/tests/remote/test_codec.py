@@ -89,7 +89,11 @@ def test_other_encodings_of_a_float_are_rejected():
 
 
 def test_rules_round_trip():
-    """The rules are those of all presets, and two rules that together differ from the defaults in every field."""
+    """
+    The rules are those of all presets, and two rules that together differ from the defaults in every field.
+
+    Their JSON contains no floats.
+    """
     assert [name for name, value in vars(EVERY_FIELD).items() if value == getattr(LossScaleRule, name)] == ["hysteresis"]
     for rule in (EVERY_FIELD, LossScaleRule(hysteresis=3), *(preset.rule() for preset in PRESETS.values())):
         assert round_trip("rule", rule) == rule

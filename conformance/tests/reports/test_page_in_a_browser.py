@@ -113,7 +113,7 @@ def test_a_message_of_several_cases_is_shown_once(browser, page):
 
 
 def test_a_cell_has_a_symbol_a_word_and_a_label(browser, page_of_six):
-    """Each verdict has its own symbol and word, as in the legend."""
+    """Each verdict has its own symbol and word, as in the legend. The table has the role grid."""
     browser.show_once(page_of_six)
     assert browser.eval("$('table').getAttribute('role')") == "grid"
     assert browser.eval("$(arguments[0]).getAttribute('aria-label')", CELL) == "fail: trace gggg, late 1.0"

@@ -126,7 +126,11 @@ def test_a_failing_tree_is_minimal(monkeypatch):
 
 @pytest.mark.slow
 def test_vectors_have_the_members_of_their_kind():
-    """Examples are the dtype of a widened result, and the step at which the published scaler raises an error."""
+    """
+    Examples are the dtype of a widened result, and the step at which the published scaler raises an error.
+
+    That step leaves the scale unchanged.
+    """
     case, _ = vector(results_of(Widening)["random-unscale"])
     assert (case["dtype"], case["output"][0]["dtype"], case["input"][0]["dtype"]) == ("float32", "float32", "float16")
     case, _ = vector(results_of(ContinuesAtTheMinimum, "deepspeed")["random-trace"])

@@ -104,7 +104,7 @@ def _iteration(
     """
     Yield the calls of an iteration in which some optimizers take part, in any order, and the update that ends it.
 
-    It can start with a load. Rejected calls, saves, and calls with trees that are no gradients come between the others.
+    It can start with a load. Rejected calls, saves, and calls with other trees than gradients come between the others.
     """
     if resumes and one_in(3, pick):
         yield "load"

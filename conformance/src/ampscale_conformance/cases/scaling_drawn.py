@@ -47,9 +47,9 @@ def draw_arithmetic(
     **options: Any,
 ) -> DrawnCase:
     """
-    Draw one of *turns* trees with the same containers and shapes, and two scalers, which apply one of *methods* in turns.
+    Draw trees with the same containers and shapes, and two scalers, which apply one of *methods* in turns.
 
-    With *memory*, the arguments and earlier results must be unchanged. *options* are further arguments of `draw_tree`.
+    The number of trees is one of *turns*. With *memory*, the arguments and earlier results must be unchanged. *options* are further arguments of `draw_tree`.
     """
     method = pick(methods)
     tree = draw_tree(pick, info, **options)

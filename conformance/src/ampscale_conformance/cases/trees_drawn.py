@@ -186,7 +186,7 @@ def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
 
 
 def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return an array without its first row, which is spoiled, as a view of the whole array."""
+    """Return the rows as a view of an array that has one more row before them: see `_spoiled_row`."""
     return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
 
 
