@@ -213,7 +213,11 @@ def test_a_passed_case_has_no_difference(browser, page_of_six):
 
 
 def test_hex_floats_are_read_exactly(browser, page_of_six):
-    """Powers of two, subnormals, the largest number, infinities and NaN are read; other texts are not numbers. Trailing zeros may be missing."""
+    """
+    Powers of two, subnormals, the largest number, infinities and NaN are read; other texts are not numbers.
+
+    Trailing zeros may be missing.
+    """
     browser.show_once(page_of_six)
     values = [0.0, 1.0, 1.5, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, -3.0, 2.0**-149, 1 / 3, 2.0**127]
     for written in ([value.hex() for value in values], [short(value.hex()) for value in values]):

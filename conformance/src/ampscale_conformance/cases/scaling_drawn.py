@@ -49,7 +49,8 @@ def draw_arithmetic(
     """
     Draw trees with the same containers and shapes, and two scalers, which apply one of *methods* in turns.
 
-    The number of trees is one of *turns*. With *memory*, the arguments and earlier results must be unchanged. *options* are further arguments of `draw_tree`.
+    The number of trees is one of *turns*. With *memory*, the arguments and earlier results must be unchanged. *options* are
+    further arguments of `draw_tree`.
     """
     method = pick(methods)
     tree = draw_tree(pick, info, **options)
