@@ -27,7 +27,11 @@ def pytest_addoption(parser: "pytest.Parser") -> None:
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Load the named adapter and register the plug-in that runs the suite; reject the suite and its options without one."""
+    """
+    Load the named adapter and register the plug-in that runs the suite.
+
+    Without an adapter, raise an error if the command line names the suite or one of its options.
+    """
     if config.getoption("ampscale_adapter") is not None:
         from ampscale_conformance.run.plugin import Run
 

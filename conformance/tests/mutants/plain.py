@@ -304,5 +304,5 @@ class Plain:
 
     def finite_elements(self, leaf):
         """Return a bool per element. A complex element is finite if both its components are."""
-        with np.errstate(invalid="ignore"):  # a signalling NaN
+        with np.errstate(invalid="ignore"):  # a signaling NaN
             return np.isfinite(leaf if leaf.dtype.kind == "c" else leaf.astype(np.float64))

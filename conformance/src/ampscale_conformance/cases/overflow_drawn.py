@@ -38,7 +38,7 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
 
 
 def non_finite(dtype: str) -> tuple[int, ...]:
-    """Return the patterns of a quiet NaN, infinity, a signalling NaN, and the NaN with all bits set, without the sign."""
+    """Return the patterns of a quiet NaN, infinity, a signaling NaN, and the NaN with all bits set, without the sign."""
     part = part_of(dtype)
     fraction_bits = FORMATS[part][1]
     fractions = (1 << (fraction_bits - 1), 0, 1, (1 << fraction_bits) - 1)

@@ -140,7 +140,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         return value.number
 
     def lookup(self, kind: str, number: int) -> Any:
-        """Return the object with this number, the same for the same number, or for an adapter one with its methods."""
+        """Return the object with this number, always the same one; for a compiled adapter, return an adapter that calls it."""
         remote = self._objects.setdefault((kind, number), RemoteObject(kind, number))
         return _Compiled(self.info, partial(self.request, adapter=remote)) if kind == "adapter" else remote
 
