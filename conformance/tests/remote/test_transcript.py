@@ -84,9 +84,11 @@ def test_a_recording_keeps_every_byte(tmp_path):
 )
 def test_an_invalid_recording_is_rejected(text, message, tmp_path):
     """The message contains the file, and the expected and the actual first line."""
-    (tmp_path / "recording").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        ReplayAdapter(tmp_path / "recording")
+    file = tmp_path / "recording"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        ReplayAdapter(file)
+    assert str(caught.value).startswith(str(file))
 
 
 def test_a_recording_that_is_too_long_is_rejected(tmp_path, monkeypatch):
