@@ -132,7 +132,11 @@ def _widens(subject: Subject, rule: Any) -> bool:
 
 
 def _step(subject: Subject, handle: Any, tree: Any, scaled: Any, scale: float | None, when: str) -> tuple[Any, Any, Any]:
-    """Return the next handle and the unscaled tree, which is compared unless *scale* is None, as arrays and as `Bits`."""
+    """
+    Return the next handle, and the unscaled tree as arrays and as `Bits`.
+
+    The tree is compared with *scaled* divided by *scale*, unless *scale* is None.
+    """
     handle, unscaled = subject.call("step_on_arrays", handle, tree)
     result = subject.to_bits(unscaled, "step_on_arrays")
     if scale is not None:

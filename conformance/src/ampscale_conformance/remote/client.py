@@ -132,7 +132,11 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         self.close()
 
     def number(self, kind: str, value: Any) -> int:
-        """Return the number of an object of this process and case; raise Crashed if the object belongs to an earlier one."""
+        """
+        Return the number of an object of this process and case.
+
+        Raises Crashed if the object belongs to an earlier one, and a TypeError if *value* is not an object of this *kind*.
+        """
         if not isinstance(value, RemoteObject) or value.kind != kind:
             raise TypeError(f"{kind} must be an object of this implementation, got {value!r}")
         if self._objects.get((kind, value.number)) is not value:
