@@ -181,7 +181,7 @@ def test_generated_rules_vary_the_parameters_of_the_preset():
 
 @pytest.mark.slow
 def test_generated_factors_scales_and_dtypes_depend_on_capabilities():
-    """With "rounding", factors may be inexact; with "division", scales need not be powers of two."""
+    """With "rounding", factors may be inexact; with "division", scales need not be powers of two. Further dtypes are claimed."""
     record = recorded("colossalai", EVERYTHING, 1)
     assert record.dtypes > {"float16", "float32", "float64"}
     assert recorded("torch", (), 1).dtypes == {"float16", "float32", "float64"}
