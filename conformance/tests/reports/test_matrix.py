@@ -168,7 +168,7 @@ def test_the_last_report_determines_the_bug_that_a_case_detects():
         ([REPORTS[0] | {"version": 2}], "of version 2"),
         ([REPORTS[0], {**REPORTS[0], "results": [{}]}], "report 2 is invalid: missing member 'case'"),
         ([REPORTS[0] | {"results": [{"case": "a"}]}], "missing member 'clause'"),
-        ([report_of(PASSED, PASSED)], "duplicate case a"),
+        ([report_of(PASSED, PASSED)], "a report must have each case once, got a twice"),
         (
             [report_of(PASSED), report_of(Result("MACHINE-min-scale", "a", Verdict.PASS))],
             "report 2 is invalid: a has clause MACHINE-min-scale, but MACHINE-max-scale in another report",

@@ -155,7 +155,7 @@ def run_with_top(subject: Subject, draw: Draw, seeds: Sequence[str], others: Ite
 
 
 def drawn(name: str, level: int, draw: Draw, *needs: str, catches: str = "", **others: Any) -> Case:
-    """Return a case that runs the cases which are drawn with a fixed list of seeds."""
+    """Return a case that runs the cases which are drawn with a fixed list of seeds. *others* are options of `run_with_top`."""
     run = partial(run_with_top, draw=draw, seeds=numbered(name, DRAWS), **others)
     return named(name, level, catches or "any bug: a value is wrong in some combination", run, needs)
 

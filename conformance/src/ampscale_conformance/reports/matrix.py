@@ -91,7 +91,7 @@ class _Tables:
         results: dict[str, dict[str, Any]] = {}
         for result in report["results"]:
             if result["case"] in results:
-                raise ValueError(f"duplicate case {result['case']}")
+                raise ValueError(f"a report must have each case once, got {result['case']} twice")
             results[result["case"]] = self._cell(result)
         counter = Counter(cell["verdict"] for cell in results.values())
         return {
