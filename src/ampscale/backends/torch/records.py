@@ -55,24 +55,30 @@ class Records:
         return _last(self._observations(limit), seconds + 0.1, self._servers)
 
     def _observations(self, limit: float) -> Iterator[set[int]]:
-        """Yield the absent ranks, repeatedly, until none is absent or the time of `absent_ranks` has passed."""
+        """
+        Make the records of `absent_ranks`, and yield the absent ranks, repeatedly, until none is absent or the time has passed.
+
+        The thread of the caller must not do this: calls of the store can block.
+        """
         began = time.monotonic()
         if began >= limit:
             self._add("stopped")
         grace = began + GRACE
-        absent = self._ranks
-        while absent and time.monotonic() < (grace if len(absent) == 1 else max(grace, limit)):
+        absent, deadline = self._ranks, grace
+        while absent and time.monotonic() < deadline:
             self._add("waits")  # again and again, since the thread of an earlier collective may still write its record
             absent = self._ranks - self._ranks_that("waits")
             yield absent
+            deadline = grace if len(absent) == 1 else max(grace, limit)
             time.sleep(0.02)
 
-    def _add(self, word: str) -> None:
+    def _add(self, status: str) -> None:
         with suppress(RuntimeError):  # the rank that serves the store has ended
-            self._store.set(f"{self._rank}/{word}", str(self.call))
+            self._store.set(f"{self._rank}/{status}", str(self.call))
 
-    def _ranks_that(self, word: str) -> set[int]:
-        keys = {rank: f"{rank}/{word}" for rank in self._ranks}
+    def _ranks_that(self, status: str) -> set[int]:
+        """Return the ranks that have recorded *status*, "waits" or "stopped", for this collective or a later one."""
+        keys = {rank: f"{rank}/{status}" for rank in self._ranks}
         recorded = {rank for rank, key in keys.items() if self._store.check([key])}
         return {rank for rank in recorded if json.loads(self._store.get(keys[rank])) >= self.call}
 
@@ -89,7 +95,8 @@ def _last(answers: Iterator[set[int]], seconds: float, servers: set[int]) -> set
         try:
             received.extend(answers)
         except RuntimeError:  # the rank that serves the store has ended
-            received.append(received[-1] & servers or received[-1])
+            if absent_servers := received[-1] & servers:
+                received.append(absent_servers)
 
     receiver = Thread(target=receive, daemon=True)
     receiver.start()

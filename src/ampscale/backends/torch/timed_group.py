@@ -101,7 +101,7 @@ class TimedGroup:
         except (RuntimeError, TimeoutError) as error:
             self._failure = self._reason(error, limit)
             raise RankError(self._failure) from error
-        self._raise_if_late()
+        self._raise_if_late()  # again, since a rank can send its values and then stop waiting
         self._ended = time.monotonic()
         self._failure = None
 
