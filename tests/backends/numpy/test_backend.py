@@ -249,7 +249,7 @@ def test_blocks_gather_small_arrays_and_cut_large_ones():
     tree = [random(n) for n in (10, 5000, 20, 0, 4096, 5_000_000, 70, 4096)] + [random(10, np.float64)] * 2 + [random((0, 3))]
     tree += [random(4000) for _ in range(40)] + [random((700, 900))[:, ::2]]
     values = {}
-    all_blocks = list(blocks.blocks_of(tree, tree))
+    all_blocks = blocks.blocks_of(tree, tree)
     for block in all_blocks:
         for index, source in zip(block.indices, block.sources, strict=True):
             values.setdefault(index, []).append(source)

@@ -44,7 +44,7 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
     """Run a fused pass over arrays of any layout."""
     if op.measures:
         check_sizes(sources)
-    blocks = list(blocks_of(sources, targets))
+    blocks = blocks_of(sources, targets)
     large_bytes = sum(block.sources[0].nbytes for block in blocks if len(block.indices) == 1 and block.sources[0].itemsize > 2)
 
     def run(block: Block) -> tuple[bool, list[float], Array]:
@@ -64,28 +64,25 @@ def run_blocks_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Arr
     return PassResult(all(is_finite for is_finite, _, _ in results), sums, statistics)
 
 
-def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> Iterator[Block]:
+def blocks_of(sources: Sequence[Array], targets: Sequence[Array]) -> list[Block]:
     """Cut large arrays into blocks, and gather small ones. Blocks depend only on the layout, so that sums are reproducible."""
-    block = Block([], [], [])
-    dtype_of_block = None
-    remaining = 0  # number of values for which the block has room
+    blocks: list[Block] = []
+    shared = Block([], [], [])  # the last block of small arrays
+    shared_dtype: Any = None
+    remaining = 0  # number of values for which it has room
     rows = zip(sources, targets, map(_size, sources), map(_dtype, sources), strict=True)
     for index, (source, target, size, dtype) in enumerate(rows):
         if size > SMALL or dtype.kind == "c" or dtype != target.dtype:
-            yield from (Block([index], [part], [out]) for part, out in _parts(source, target))
+            blocks += (Block([index], [part], [out]) for part, out in _parts(source, target))
         elif size:  # no block contains an empty array
-            if dtype is not dtype_of_block or size > remaining:
-                if block.indices:
-                    yield block
-                block = Block([], [], [])
-                dtype_of_block = dtype
-                remaining = BLOCK
-            block.indices.append(index)
-            block.sources.append(source)
-            block.targets.append(target)
+            if dtype is not shared_dtype or size > remaining:
+                shared, shared_dtype, remaining = Block([], [], []), dtype, BLOCK
+                blocks.append(shared)
+            shared.indices.append(index)
+            shared.sources.append(source)
+            shared.targets.append(target)
             remaining -= size
-    if block.indices:
-        yield block
+    return blocks
 
 
 def _parts(source: Array, target: Array) -> Iterator[tuple[Array, Array]]:

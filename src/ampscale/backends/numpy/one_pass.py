@@ -42,7 +42,7 @@ def run_host(op: FusedOp, sources: Sequence[Array], targets: Sequence[Array]) ->
     for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
         is_supported = spans_host(op, [source], [target]) is not None
         groups.setdefault((source.dtype, target.dtype) if is_supported else None, []).append(index)
-    if len(groups) == 1:
+    if len(groups) == 1:  # the kernels support none of the arrays, or not all of them together
         return run_blocks_host(op, sources, targets)
     results = []
     for indices in groups.values():
