@@ -165,7 +165,7 @@ def programs(monkeypatch):
 
 @pytest.mark.clause("BACKENDS-no-host-sync", "OVERFLOW-no-host-sync")
 def test_frequent_calls_run_one_program(programs):
-    """The first calls run at most three programs for each array, and three more."""
+    """The first calls run at most three programs for each array, and three more. The one program reads nothing on the host."""
     shapes = {"float16": (), "float32": (2, 2), "bfloat16": kernels.MIN_LOOP_SIZE + 1}
     tree = LIBRARY.from_numpy([np.ones(shape, DTYPES[name]) for name, shape in shapes.items()])
     scale = jnp.float32(3)

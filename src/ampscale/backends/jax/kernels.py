@@ -155,7 +155,11 @@ def _applied(operation: Operation, leaf: Array, factor: Array, dtype: str) -> Ar
 
 
 def _still_finite(leaf: Array, scale: Array, value: Array) -> Flag:
-    """Check that *value*, which is *leaf* divided by *scale*, is finite. On a CPU, check *leaf* instead if *scale* >= 1."""
+    """
+    Check that *value*, which is *leaf* divided by *scale*, is finite.
+
+    On a CPU, check *leaf* instead if *scale* >= 1, because the division of a finite number then does not overflow.
+    """
 
     def on_cpu(leaf: Array, scale: Array, value: Array) -> Flag:
         """Check *value* in a branch, because XLA would otherwise compute it again for the check."""
@@ -227,6 +231,12 @@ def _sum_of_squares(array: Array, norm_dtype: str) -> Array:
 
 @_sum_of_squares.defjvp
 def _derivative(norm_dtype: str, values: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """
+    Return the sum of the squares and its derivative along the tangent, both in the form of `plus`.
+
+    The values and the tangent are multiplied by the lift of the sum, so that their products neither overflow nor underflow. The
+    lift is constant except at jumps, so its own derivative is zero.
+    """
     (array,), (tangent,) = values, tangents
     with jax.enable_x64(True):
         result = _sum_of_squares(array, norm_dtype)
