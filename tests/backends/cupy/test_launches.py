@@ -50,7 +50,11 @@ def ptx(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.clause("SCALING-round-once")
 def test_device_arithmetic_conforms_to_ieee_754(ptx):
-    """No instruction flushes or approximates. Only quotients fuse multiplications with additions; only histograms are atomic."""
+    """
+    No instruction flushes or approximates.
+
+    Only quotients of numbers narrower than float64 are computed with fused multiply-adds; only histograms use atomic operations.
+    """
     for kernel in re.split(r"\.entry ", ptx)[1:]:
         name = kernel.partition("(")[0]
         assert ("fma." in kernel) == bool(re.match(r"(pass|measure|histogram)_(?!float64)", name)), name

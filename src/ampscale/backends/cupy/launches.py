@@ -284,7 +284,7 @@ def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
 
 def _copy_rows_and_owners(plan: Plan) -> Array:
     """Return the memory of a table, copied from the host."""
-    owners = np.zeros(-(-len(plan.owners) // 2) * 2, np.int32)
+    owners = np.zeros(-(-len(plan.owners) // 2) * 2, np.int32)  # an even number, since two int32 fill one int64
     owners[: len(plan.owners)] = plan.owners
     packed = np.concatenate([plan.rows.reshape(-1), owners.view(np.int64)])
     return cupy.asarray(packed)  # asynchronous; CuPy keeps the pinned memory until it has been read
