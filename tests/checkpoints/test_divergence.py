@@ -187,7 +187,7 @@ def test_scales_that_grow_to_different_bounds_differ_indefinitely():
 @pytest.mark.parametrize("tolerances", [(0.25, 0.34), (0.2, 0.25), (0.15, 0.2), (0.5, 0.4)], ids=str)
 @pytest.mark.parametrize("interval", [4, 6])
 def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
-    """Every step changes the share of overflows, so no finite steps are skipped."""
+    """Every step changes the share of overflows, so no finite steps are combined in one edge."""
     rule = LossScaleRule(8.0, growth_interval=interval, max_scale=16.0, overflow_tolerance=0.5, reset_bad_steps_on=("backoff",))
     rules = [replace(rule, overflow_tolerance=tolerance) for tolerance in tolerances]
     pair = [checkpoint_after(rule) for rule in rules]
@@ -196,7 +196,7 @@ def test_overflow_tolerance_is_searched_step_by_step(interval, tolerances):
 
 @pytest.mark.parametrize("good", [0, 2, 3])
 def test_blocked_backoff_is_searched_step_by_step(good):
-    """A blocked backoff leaves the count of finite steps unchanged, so no finite steps are skipped."""
+    """A blocked backoff leaves the count of finite steps unchanged, so no finite steps are combined in one edge."""
     rule = LossScaleRule(1.0, growth_interval=4, min_scale=1.0, max_scale=2.0, block_at_bounds=True)
     for other in (rule, replace(rule, block_at_bounds=False), replace(rule, growth_interval=5)):
         check_against_brute_force([checkpoint_after(rule, good_steps=good), checkpoint_after(other, good_steps=1)])

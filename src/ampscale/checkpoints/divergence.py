@@ -106,7 +106,11 @@ _ONE_RAISED = Pair(None, LossScaleState(0.0, 0, 0))  # stands for all pairs of w
 
 
 def _edges(source: LossScaleRule, target: LossScaleRule, pair: Pair) -> list[Edge[Pair]]:
-    """Return the edges from *pair*: an overflow; and a finite step, or after an idle one, all idle steps up to the growth."""
+    """
+    Return the edges from *pair*: an overflow and a finite step.
+
+    After an idle step, one edge stands for all further idle steps up to the next growth, instead of one finite step.
+    """
     if pair == _ONE_RAISED:
         return [Edge(Run(".", 1), _ONE_RAISED)]
     if pair.source is None or pair.target is None:  # both scalers have raised an error, so the run ends
