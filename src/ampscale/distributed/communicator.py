@@ -173,8 +173,8 @@ class RankCommunicator(ABC):
         Raises:
             RankError: Ranks differ in state, gradients or settings; or a rank does not respond.
             TypeError: *state* contains an object that is neither a number nor an array.
-            ValueError: *state* is empty or has an array of another shape, or the number of gradients differs from the length of
-                `copies`.
+            ValueError: *state* is empty or has an array of a shape other than () or (1,), or the number of gradients differs from
+                the length of `copies`.
 
         Spec: REPLICAS-one-flag, REPLICAS-scale-compared, REPLICAS-agreed-norm, REPLICAS-copies-counted-once.
         """
@@ -185,13 +185,14 @@ class RankCommunicator(ABC):
             self._record_gradients(gradients, arrays, shapes=self._layout.name == "replicated")
         values = self._values(finite, numbers, arrays, copies if with_norm else None)
         int_count = FLAGS + 2 * WORDS * len(numbers)
-        integers, sums = self._first_sum("agree", values, int_count, state=list(numbers), norm=with_norm)
-        overflows, ranks_with_gradients, ranks_with_float64, *words_and_squares = integers
-        if not self._are_equal(words_and_squares):
+        totals, sums = self._first_sum("agree", values, int_count, state=list(numbers), norm=with_norm)
+        overflows, ranks_with_gradients, ranks_with_float64 = totals[:FLAGS]
+        if not self._are_equal(totals[FLAGS:]):
             self._compare({name: float(number) for name, number in numbers.items()})
-        if with_norm and self._layout.name == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
-            self._compare({"dtype of the norm": norm_dtype(arrays) if arrays else None})
-        lifted = self._norm(sums, arrays, bool(ranks_with_float64)) if with_norm else None
+        lifted = None
+        if with_norm:
+            self._compare_norm_dtypes(arrays, ranks_with_float64, ranks_with_gradients)
+            lifted = self._norm(sums, arrays, bool(ranks_with_float64))
         flag = _flag_like(not overflows, next(iter(numbers.values())))
         agreement = HostAgreement(flag, ranks_with_gradients > 0, lifted)
         agreement.is_finite = not overflows
@@ -255,6 +256,11 @@ class RankCommunicator(ABC):
         # One empty array stands for the gradients of all ranks: there is one sum for all of them, and the array sets the dtype.
         dtype = xp.float64 if is_float64 else xp.float32
         return norm_of_sums(sums, [xp.astype(sums[:0], dtype)])
+
+    def _compare_norm_dtypes(self, arrays: list[Array], ranks_with_float64: int, ranks_with_gradients: int) -> None:
+        """Raise a RankError if some ranks with distinct gradients have float64 gradients, and others have only narrower ones."""
+        if self._layout.name == "distinct" and 0 < ranks_with_float64 < ranks_with_gradients:
+            self._compare({"dtype of the norm": norm_dtype(arrays) if arrays else None})
 
     def _first_sum(self, call: str, values: Array | None = None, int_count: int = 0, **arguments: Any) -> tuple[list[int], Array]:
         """
