@@ -81,6 +81,7 @@ def all_finite(tree: Tree) -> Flag:
     Raises:
         TypeError: *tree* contains an array of another dtype or an object that is not an array, or arrays from more than one
             library or device.
+        RankError: For DTensors on gloo: a rank does not take part within the time limit.
 
     Spec: OVERFLOW-all-finite, OVERFLOW-empty, OVERFLOW-integers, OVERFLOW-complex.
 
@@ -107,6 +108,7 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: DType |
     Raises:
         TypeError: An argument, or an array in *tree* or *out*, has the wrong type, dtype, library or device.
         ValueError: *scale* or *dtype* is invalid, or *out* is read-only or does not match *tree*. Nothing was written.
+        RankError: For DTensors on gloo: a rank does not take part within the time limit.
 
     Spec: OVERFLOW-both-sides, OVERFLOW-in-place, OVERFLOW-in-place-checked.
 
@@ -125,7 +127,7 @@ def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: DT
     The arguments are those of `unscale_and_check`.
 
     Raises:
-        TypeError, ValueError: As for `unscale_and_check`.
+        TypeError, ValueError, RankError: As for `unscale_and_check`.
 
     Spec: OVERFLOW-both-sides, NORMS-global.
 
@@ -150,6 +152,7 @@ def global_norm(tree: Tree) -> Array:
     Raises:
         TypeError: *tree* contains an array of another dtype or an object that is not an array, or arrays from more than one
             library or device.
+        RankError: For DTensors on gloo: a rank does not take part within the time limit.
 
     Spec: NORMS-global, NORMS-accumulation-dtype.
 
@@ -170,7 +173,7 @@ def local_norms(tree: Tree) -> Array:
         An array of shape (number of arrays,) in the order of the tree; dtype as for `global_norm`.
 
     Raises:
-        TypeError: As for `global_norm`.
+        TypeError, RankError: As for `global_norm`.
 
     Spec: NORMS-local.
 
@@ -197,6 +200,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
     Raises:
         TypeError: As for `global_norm`; or *max_norm* is not a number, or *out* has a different dtype, library or device.
         ValueError: *max_norm* is not positive and finite, or *out* is read-only or does not match *tree*. Nothing was written.
+        RankError: As for `global_norm`.
 
     Spec: NORMS-clip, NORMS-clip-under-limit, NORMS-clip-before, OVERFLOW-in-place, OVERFLOW-in-place-checked.
 
@@ -249,7 +253,7 @@ def unscale_check_and_measure(tree: Tree, scale: Scale, out: Tree = None, dtype:
     The arguments are those of `unscale_and_check`.
 
     Raises:
-        TypeError, ValueError: As for `unscale_and_check` and `measure`.
+        TypeError, ValueError, RankError: As for `unscale_and_check` and `measure`.
 
     Spec: OVERFLOW-both-sides, STATISTICS-before-unscaling.
 
@@ -342,6 +346,7 @@ def train_step(
     Raises:
         TypeError: *network*, *optimizer*, *rule*, *state*, *communicator* or *measure* has the wrong type.
         ValueError: *max_norm* is not positive and finite.
+        RankError: The ranks of *communicator* differ in settings or gradients, or a rank does not respond.
 
     Spec: STEP-order, STEP-skip, STEP-report.
 
