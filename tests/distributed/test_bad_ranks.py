@@ -102,7 +102,11 @@ def test_a_rank_that_raises_an_error_while_the_others_wait_is_named(mpi):
 
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-time-limit")
 def test_a_rank_that_calls_after_the_others_have_stopped_waiting_is_named_and_takes_no_step(mpi):
-    """The call is a constructor, or `agree`, for which MPI delivers the values of the other ranks before their messages."""
+    """
+    The call is a constructor, or `agree`, for which MPI delivers the values of the other ranks before their messages.
+
+    After the failed constructor, the ranks can create another communicator: the mean of 0, 1, 2 and 3 is 1.5.
+    """
     message = "rank 2 did not respond within 1 s"
     assert mpi.run(bad_ranks.late_constructor) == [[message, 1.5]] * 4
     assert mpi.run(bad_ranks.late_agreement) == [message] * 4
@@ -223,16 +227,23 @@ def test_a_rank_of_mpi_that_hangs_is_named_and_ended(programs):
     assert programs["mpi"].returncode != 0
 
 
+HASH = 64  # bytes of a hash of settings, in hexadecimal
+WORDS = 352  # bytes of the flags, and of the words of the settings' hash and of the state, with their squares
+SQUARES = 24  # bytes of three sums of squares
+VALUES = 2048  # bytes of 512 gradients in float32
+
+
 @pytest.mark.parametrize("max_norm", [None, 1.0])
 @pytest.mark.parametrize(
-    ("layout", "mean", "norm"), [("replicated", [352, 2048], 0), ("averaged", [], 0), ("sharded", [], 24), ("distinct", [], 24)]
+    ("layout", "mean", "norm"),
+    [("replicated", [WORDS, VALUES], 0), ("averaged", [], 0), ("sharded", [], SQUARES), ("distinct", [], SQUARES)],
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
     """Sizes are in bytes. A mean has a small collective before its values. The first step also compares hashes of settings."""
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
-        assert others == [[[*mean, 352 + (norm if max_norm else 0)], []]] * 3
+        assert others == [[[*mean, WORDS + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4
-        assert first[1] == [64] * (2 if mean else 1)
+        assert first[1] == [HASH] * (2 if mean else 1)
 
 
 def test_a_mean_of_masked_arrays_is_a_type_error_before_any_collective(mpi):

@@ -9,7 +9,11 @@ from distributed import edges
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-accumulation-dtype")
 def test_a_mean_keeps_dtypes_shapes_and_structure(ranks):
-    """Ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times these. The last sum would overflow in float16."""
+    """
+    Ranks have 1, 2, 3 and 4 times the same values, so the mean is 2.5 times these. The last sum would overflow in float16.
+
+    The arrays have all dtypes. Some are views, read-only, empty or of shape ().
+    """
     base = 2.5 * np.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     zeros = [0.0] * 6
     for result in ranks.run(edges.means_of_dtypes, ranks.engine):
@@ -23,10 +27,12 @@ def test_a_mean_keeps_dtypes_shapes_and_structure(ranks):
 
 
 def test_a_mean_of_no_arrays_is_no_arrays(ranks):
+    """The mean of an array that follows is correct."""
     assert ranks.run(edges.mean_without_arrays, ranks.engine) == [[[], {"a": None}, [1.0]]] * 4
 
 
 def test_a_mean_of_integers_is_a_type_error_on_all_ranks(ranks):
+    """The mean of floats that follows is correct."""
     message = "gradients must be floating-point or complex, got int32"
     assert ranks.run(edges.mean_of_integers, ranks.engine) == [[message, [1.0, 1.0]]] * 4
 

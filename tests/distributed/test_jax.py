@@ -252,7 +252,9 @@ def test_state_beside_uncommitted_parameters_is_uncommitted():
 
 @pytest.mark.parametrize("gradients", ["replicated", "sharded", "distinct"])
 @pytest.mark.clause("REPLICAS-empty-ranks")
-def test_no_gradients_are_reported_as_a_python_bool(gradients):
+def test_absence_of_gradients_is_reported_as_a_python_bool(gradients):
+    """The flag is agreed as usual. The norm is zero, or None for replicated gradients."""
+
     def function(finite):
         result = JaxAxis("data", gradients=gradients).agree(finite, None, [], norm=True)
         assert result.has_gradients is False

@@ -64,5 +64,9 @@ ORDER = "optimizer differs: 1 on rank 1; 0 on ranks 0, 2, 3"
     ],
 )
 def test_paddles_scaler_rejects_ranks_whose_gradients_or_optimizer_order_differ(mpi, function, argument, message):
-    """Gradients are averaged or not; the optimizers share a scaler or have one each. All ranks raise the same error."""
+    """
+    One rank lacks a gradient, with and without averaging, or steps two optimizers, with one or two scalers, in another order.
+
+    All ranks raise the same error.
+    """
     assert mpi.run(function, argument) == 4 * [message]

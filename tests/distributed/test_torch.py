@@ -249,7 +249,11 @@ def crossed_with_the_program(rank, backend):
 
 @pytest.mark.parametrize("backend", ["gloo", "cpu:gloo"])
 def test_messages_are_not_mixed_up_with_those_of_the_program(gloo, backend):
-    """The backend of `dist.init_process_group()` without arguments is "cpu:gloo" on a machine without CUDA."""
+    """
+    One rank starts a sum of the program and the agreement in another order than the others. Both have their own results.
+
+    The backend of `dist.init_process_group()` without arguments is "cpu:gloo" on a machine without CUDA.
+    """
     assert gloo.run(crossed_with_the_program, backend) == [[False, 400.0]] * 4
 
 
