@@ -193,7 +193,8 @@ def test_out_receives_shards_of_the_same_placements_only(gloo):
     for tree, target, halves, message, other in gloo.run(unscaled_into_out):
         assert target == halves
         assert other == tree
-        assert message == "out must have the device meshes and placements of the tree; call redistribute() on its arrays first"
+        assert message.startswith("out[0] must be a DTensor with placements (Replicate(),) on DeviceMesh(")
+        assert message.endswith(", like the array of the tree, got a plain tensor; call redistribute() on it first")
 
 
 def unscaled_partial_sum(rank):
@@ -208,7 +209,7 @@ def unscaled_partial_sum(rank):
 
 @pytest.mark.clause("TORCH-dtensor-partial")
 def test_partial_placements_are_reduced_or_rejected_in_place(gloo):
-    """The sum of opposite infinities is NaN."""
+    """The value of a reduced DTensor is the sum over the ranks; the sum of opposite infinities is NaN. A rejected one is kept."""
     for rank, (values, placement, finite, norm, local, message) in enumerate(gloo.run(unscaled_partial_sum)):
         assert (values, placement, finite, norm) == ("[5.0, nan]", "(Replicate(),)", False, 10.0)
         assert local == [1.0 + rank, -INF if rank == 2 else INF]

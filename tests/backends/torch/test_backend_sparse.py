@@ -89,7 +89,9 @@ def test_sparse_targets_that_cannot_receive_the_result_raise(function):
     for leaf, target in ((twice, twice), (once, other), (once, torch.zeros(6, 2)), (torch.zeros(6, 2), once)):
         first = torch.ones(2)
         copy = map_leaves(torch.clone, [first, target])
-        with pytest.raises(ValueError, match="sparse arrays in out must be those of the tree, and coalesced"):
+        actual = "an uncoalesced one" if leaf is target else "another tensor"
+        message = rf"^out\[1\] must be the sparse tensor of the tree itself, and coalesced, got {actual}; call coalesce\(\)"
+        with pytest.raises(ValueError, match=message):
             function([first, leaf], 4.0, out=[first, target])
         assert equal(dense([first, target]), dense(copy))
 

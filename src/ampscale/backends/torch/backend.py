@@ -255,7 +255,11 @@ def _with_values(array: Array, values: Array) -> Array:
 def _unscaled(
     tree: Tree, scale: Scale, out: Tree, dtype: str | None, collects: str | None = None
 ) -> tuple[Tree, Flag, Array | None]:
-    """Do what `unscale_and_check` does; also return what *collects* names if a CUDA launch collects it, else None."""
+    """
+    Return the results of `unscale_and_check`, and the "norm" of the results or the "statistics", as *collects* requests.
+
+    The third result is None unless a CUDA launch collects it.
+    """
     tensors = leaves(tree)
     if out is tree and kernels.supports_in_one_pass(tensors, scale):
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
@@ -275,14 +279,18 @@ def _unscaled(
     if results is None:
         if out is not None and not torch.compiler.is_compiling():  # compiled code writes to copies
             _check_targets(out)
-        if supported:
-            values = kernels.quotients(arrays, scale, dtype)
-            finite = kernels.all_finite(values)
-        else:
-            values = scaling.unscale(_rounded(arrays), scale, dtype)
-            finite = overflow.all_finite(_rounded(values))
+        values, finite = _new_unscaled(arrays, scale, dtype, supported)
         results = Results(values if targets is None else overflow.write(targets, values), finite)
     return (_rebuilt(tree, tensors, results.values) if out is None else out), results.finite, results.collected
+
+
+def _new_unscaled(arrays: list[Array], scale: Scale, dtype: str | None, supported: bool) -> tuple[list[Array], Flag]:
+    """Return new, unscaled arrays, and the finite flag: from the kernels if *supported*, otherwise by the definitions."""
+    if supported:
+        values = kernels.quotients(arrays, scale, dtype)
+        return values, kernels.all_finite(values)
+    values = scaling.unscale(_rounded(arrays), scale, dtype)
+    return values, overflow.all_finite(_rounded(values))
 
 
 def _unscaled_directly(
@@ -303,8 +311,7 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
         return shards.wrapped(local), shards.all_finite(finite)
     targets = Shards(out, "out")
     shards = targets if out is tree else Shards(tree)
-    if not targets.placed_as(shards):
-        raise ValueError("out must have the device meshes and placements of the tree; call redistribute() on its arrays first")
+    targets.check_placed_as(shards, "out")
     _, finite = unscale_and_check(shards.local, scale, targets.local, dtype)
     return out, shards.all_finite(finite)
 
@@ -318,11 +325,15 @@ def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None
     """Check that each target is strided, or is the sparse source itself and coalesced, since others may have other indices."""
     if {array.layout for array in [*targets, *arrays]} <= {torch.strided}:
         return
-    for index, (target, array) in enumerate(zip(targets, arrays, strict=True)):
+    for (path, _), target, array in zip(leaves_with_paths(out, "out"), targets, arrays, strict=True):
         if target.layout not in WRITABLE:
-            check_target(target, leaves_with_paths(out, "out")[index][0])
+            check_target(target, path)
         if (target.is_sparse or array.is_sparse) and (target is not array or not target.is_coalesced()):
-            raise ValueError("sparse arrays in out must be those of the tree, and coalesced; call coalesce() on them first")
+            actual = "an uncoalesced one" if target is array else "another tensor"
+            raise ValueError(
+                f"{path} must be the sparse tensor of the tree itself, and coalesced, got {actual}; "
+                "call coalesce() on the tensors of the tree first, and pass them as out"
+            )
 
 
 def _fill(targets: list[Array], arrays: list[Array]) -> bool:

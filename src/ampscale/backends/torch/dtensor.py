@@ -53,9 +53,13 @@ class Shards:
         self._tree, self._tensors = tree, list(map(_reduced, leaves(tree)))
         self.local = unflatten(tree, map(local_part, self._tensors))
 
-    def placed_as(self, other: "Shards") -> bool:
-        """Return True if the arrays of both trees have the same meshes and placements."""
-        return list(map(_placement, self._tensors)) == list(map(_placement, other._tensors))
+    def check_placed_as(self, other: "Shards", name: str) -> None:
+        """Raise a ValueError unless the arrays of this tree, called *name*, have the meshes and placements of *other*."""
+        paths = [path for path, _ in leaves_with_paths(self._tree, name)]
+        for path, tensor, expected in zip(paths, self._tensors, other._tensors, strict=True):
+            if _placement(tensor) != _placement(expected):
+                message = f"{path} must be {_kind(expected)}, like the array of the tree, got {_kind(tensor)}"
+                raise ValueError(f"{message}; call redistribute() on it first")
 
     def wrapped(self, local: Tree) -> Tree:
         """Return a tree of DTensors whose local shards are in *local*, with the placements of this tree."""
@@ -165,6 +169,11 @@ def _reduced(tensor: Array) -> Array:
 
 def _placement(tensor: Array) -> Any:
     return (tensor.device_mesh, tensor.placements) if _is_dtensor(tensor) else None
+
+
+def _kind(tensor: Array) -> str:
+    """Return the kind of a tensor for an error message, with the placements and the mesh of a DTensor."""
+    return f"a DTensor with placements {tensor.placements} on {tensor.device_mesh}" if _is_dtensor(tensor) else "a plain tensor"
 
 
 def _wrapped(local: Array, like: Array) -> Array:

@@ -336,7 +336,8 @@ def _applied(operation: Callable[..., Iterable[Array]], arrays: list[Array], fac
     if len(dtypes) > 1 and torch.float64 in dtypes:
         return [result for array in arrays for result in _applied(operation, [array], factor)]
     scalar = _scalar(factor, _compute_dtype(arrays[0].dtype), arrays[0])
-    if all(map(_ndim, arrays)) and (scalar.is_cpu or dtypes == {scalar.dtype}):
+    is_direct = all(map(_ndim, arrays)) and (scalar.is_cpu or dtypes == {scalar.dtype})  # otherwise see `_operand`
+    if is_direct:
         return list(operation(arrays, scalar))
     results = operation(list(map(_operand, arrays)), scalar)
     return [result.to(array.dtype).reshape(array.shape) for result, array in zip(results, arrays, strict=True)]
