@@ -117,6 +117,11 @@ def run_spans_host(op: FusedOp, spans: Spans, thread_count: int | None = None) -
         sources = spans._replace(targets=spans.sources, target_dtype=spans.source_dtype)
         statistics = run_spans_host(FusedOp(measures=True), sources, thread_count).statistics
         return run_spans_host(op._replace(measures=False), spans, thread_count)._replace(statistics=statistics)
+    return _run_kernel_host(op, spans, thread_count)
+
+
+def _run_kernel_host(op: FusedOp, spans: Spans, thread_count: int | None) -> PassResult:
+    """Run one kernel on all arrays, in threads if there are many values, and combine the results for each array."""
     run = _kernel(op, spans.source_dtype, spans.target_dtype)
     count = 1 if spans.total * ITEMSIZES[spans.source_dtype] < THREADED else (thread_count or thread_count_host())
     cuts = spans.largest > SEGMENT and (count > 1 or op.square_dtype is not None)  # sums must not depend on the number of threads
