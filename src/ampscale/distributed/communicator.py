@@ -271,10 +271,7 @@ class RankCommunicator(ABC):
         if values is None:  # zeros keep the length of the vector, since a new length would cost further collectives
             values = self._zeros((self._length or START) - START)
         settings = {"call": call, **self._settings, **arguments}
-        digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
-        xp = array_api_compat.array_namespace(values)
-        words = as_array(self._words_and_squares([digest]), values)
-        vector = xp.concat([xp.zeros_like(words[:1]), words, values])
+        vector = self._vector(settings, values)
         if self._length is None:
             self._compare(settings)
         length_changes = self._length not in (None, len(vector))
@@ -286,6 +283,13 @@ class RankCommunicator(ABC):
             integers = list(map(int, totals[1 : START + int_count].tolist()))
         self._length = len(vector)
         return integers[START - 1 :], totals[START + int_count :]
+
+    def _vector(self, settings: dict[str, Any], values: Array) -> Array:
+        """Return 0 as the announcement, the words of the hash of *settings* with their squares, and *values*."""
+        digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
+        xp = array_api_compat.array_namespace(values)
+        words = as_array(self._words_and_squares([digest]), values)
+        return xp.concat([xp.zeros_like(words[:1]), words, values])
 
     def _announcement(self) -> Array:
         """Return a vector of the length that the other ranks expect, which makes all of them exchange their settings."""

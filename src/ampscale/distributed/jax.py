@@ -182,7 +182,7 @@ class JaxAxis:
         return kernels.unscaled(total, np.float32(jax.lax.axis_size(self._axes)), None).value
 
     def _check_varying(self, arrays: list[Array]) -> None:
-        """Raise a ValueError if an array is equal on all ranks: JAX has added it up, or the loss is a mean over the axis."""
+        """Raise a ValueError if an array is equal on all ranks, since JAX has already added up or averaged their gradients."""
         varying = varying_axes(jax.lax.axis_index(self._axes))  # empty unless check_vma=True
         for index, array in enumerate(arrays):
             if missing := sorted(varying - varying_axes(array)):
