@@ -232,7 +232,7 @@ def test_each_device_has_its_own_table(platform):
 
 
 def test_captures_write_their_own_table(platform):
-    """During a capture, the table is not copied, not cached, and not taken from the cache."""
+    """During a capture, the table is not copied, not cached, and not taken from the cache. A launch writes up to three rows."""
     arrays = platform.put([np.full(3, 8, np.float32)] * 7)
     stream = platform.library.cuda.get_current_stream()
     for capturing, copies, writes in ((True, 0, 3), (True, 0, 3), (False, 1, 0), (False, 0, 0), (True, 0, 3)):

@@ -150,7 +150,7 @@ def plan_of(operands: Operands) -> Plan:
     parts = [2 if name_of(dtype) in COMPLEX_PARTS else 1 for dtype in operands.dtypes]
     lengths = np.multiply(operands.sizes, parts)
     targets = operands.targets or [0] * len(lengths)
-    rows = np.empty((len(order), 5), np.int64)
+    rows = np.empty((len(order), 5), np.int64)  # columns: source, target, length, first chunk, index of the array
     rows[:, :3] = np.asarray([operands.addresses, targets, lengths], np.int64).T[order]
     chunks = -(-rows[:, 2] // CHUNK)  # number of chunks of each row, rounded up
     rows[:, 3] = np.cumsum(chunks) - chunks
