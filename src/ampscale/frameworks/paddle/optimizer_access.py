@@ -18,9 +18,8 @@ def parameters_of(optimizer: Any) -> list[Any]:
     if is_torch_optimizer(optimizer):
         return [param for group in optimizer.param_groups for param in group["params"]]
     parameters = getattr(optimizer, "parameters", None)
-    if not isinstance(
-        parameters, list | tuple
-    ):  # not a method, as in torch modules, nor an iterator, which can be read only once
+    # A method, as in torch modules, is rejected, and so is an iterator, which can be read only once.
+    if not isinstance(parameters, list | tuple):
         expected = "a torch.optim.Optimizer, or have a list of parameters, each with value and grad"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(parameters)

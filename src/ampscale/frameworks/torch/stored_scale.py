@@ -195,6 +195,10 @@ class StoredScale:
             self._rule, self._least_scale, self._may_exceed_interval = rule, power_of_two_or_zero(rule, self._least_scale), True
 
     def _scale_lower_bound(self) -> float:
-        """Return `_least_scale`, but at most `MIN_SCALE` once a CUDA graph was captured, since replays change the scale."""
+        """
+        Return `_least_scale`, but at most `MIN_SCALE` once a CUDA graph was captured, since replays change the scale.
+
+        If this is called during a capture, record that there is one.
+        """
         self._is_captured |= self._state.scale.is_cuda and torch.cuda.is_current_stream_capturing()
         return min(self._least_scale, MIN_SCALE) if self._is_captured else self._least_scale
