@@ -154,7 +154,11 @@ FAILURE = f"the backend 'quarry' of ampscale-quarry 0.1 {REASON}"
 
 @pytest.mark.clause("BACKENDS-failure-reported", "BACKENDS-wrong-value")
 def test_load_failures_are_raised_on_every_use(answers):
-    """Errors name the package and the reason. Calls with arrays that no backend owns raise them too."""
+    """
+    Errors name the package and the reason. Calls with arrays that no backend owns raise them too.
+
+    Arrays of other backends and the default backend are not affected.
+    """
     assert answers["used"] == [f"{FAILURE} / ImportError"] * 2
     assert answers["unowned array"] == f"{FAILURE} / ImportError"
     for name, line in (("quarry", answers["chosen"]), ("query", answers["unknown name after failure"])):

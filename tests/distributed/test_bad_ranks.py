@@ -63,7 +63,11 @@ def test_gradients_that_differ_on_one_rank_are_an_error_on_all(ranks, call, mess
     ids=["rule", "max_norm", "scale", "good_steps"],
 )
 def test_settings_and_states_that_differ_on_one_rank_are_an_error_on_all(ranks, setting, first, second):
-    """The parameters and the scale are those of four steps, each with a gradient of norm 1."""
+    """
+    The setting differs before the first and the last of four steps; each step is then repeated with equal settings.
+
+    The parameters and the scale are those of four steps, each with a gradient of norm 1.
+    """
     param = pytest.approx(1 - 4 * 0.5 / 2**0.5, abs=1e-5)
     assert ranks.run(bad_ranks.settings_that_differ, ranks.engine, setting) == [[[first, second], 4096.0, [param, param]]] * 4
 
@@ -196,9 +200,10 @@ def test_ranks_of_gloo_that_are_only_late_are_not_named(programs):
 @pytest.mark.clause("REPLICAS-time-limit", "REPLICAS-error-names-ranks", "TORCH-dtensor-functions")
 def test_ranks_that_are_missing_from_functions_of_dtensors_are_named(programs):
     """
-    A second call raises the same error at once, so that it receives no values of the first one.
+    Three ranks each call one function and `train_step`, each time together with a rank that hangs, was killed or has left.
 
-    Ranks that call later than the others, which have already stopped waiting for a rank that has ended, name the same rank.
+    A second call raises the same error at once, so that it receives no values of the first one. Ranks that call later than the
+    others, which have already stopped waiting for a rank that has ended, name the same rank.
     """
     pytest.importorskip("torch")
     reports = reports_of(programs["functions"])
@@ -239,7 +244,11 @@ VALUES = 2048  # bytes of 512 gradients in float32
     [("replicated", [WORDS, VALUES], 0), ("averaged", [], 0), ("sharded", [], SQUARES), ("distinct", [], SQUARES)],
 )
 def test_a_step_has_one_small_collective_beside_the_mean(mpi, layout, mean, norm, max_norm):
-    """Sizes are in bytes. A mean has a small collective before its values. The first step also compares hashes of settings."""
+    """
+    Sizes are in bytes. A mean has a small collective before its values.
+
+    The first step, in which the lengths of the vectors change, sums at most four vectors, and exchanges hashes of the settings.
+    """
     for first, *others in mpi.run(bad_ranks.collectives, "mpi", layout, max_norm, 4):
         assert others == [[[*mean, WORDS + (norm if max_norm else 0)], []]] * 3
         assert len(first[0]) <= 4

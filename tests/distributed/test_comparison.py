@@ -18,6 +18,7 @@ def test_if_values_are_equally_frequent_that_of_the_later_ranks_is_named_first()
 
 
 def test_an_argument_of_the_communicator_is_named_before_the_call_that_follows_from_it():
+    """A rank with `mean=True` calls `mean` first, so the calls differ too."""
     settings = [{"call": "agree", "mean": False, "a": "1"}, {"call": "mean", "mean": True}]
     assert difference([*map(to_text, settings)], [0, 1]) == "mean differs: True on rank 1; False on rank 0"
 

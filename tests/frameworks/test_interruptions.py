@@ -95,7 +95,7 @@ PADDLE = {
 @pytest.mark.parametrize("name", PADDLE)
 @at_every_point
 def test_an_interrupted_call_of_paddles_scaler_leads_to_no_wrong_result(name, events):
-    """The states of optimizer and network are checked too."""
+    """Parameters, gradients, the states of optimizer and scaler, and the stage of the optimizer are checked."""
     assert check_every_interruption(events, *PADDLE[name]).total() > 5
 
 
@@ -167,7 +167,7 @@ SLOW = ["a callable optimizer", "construct", "an overflow", "the last micro-batc
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CELLS])
 @at_every_point
 def test_an_interrupted_call_of_a_cell_leads_to_no_wrong_result(name, events):
-    """Scale, optimizer, moving average and network are checked too."""
+    """Parameters, the state dict of the cell, and the report of its last step are checked."""
     assert check_every_interruption(events, *CELLS[name]).total() > 5
 
 

@@ -97,7 +97,11 @@ def test_user_defined_update_cells_return_the_next_scale():
 
 @pytest.mark.clause("MINDSPORE-update-cell-call", "MINDSPORE-update-cell-dynamic")
 def test_update_cells_return_the_next_scale():
-    """`next_scale` does not write into its argument. A call of the cell would, so the call raises an error and counts nothing."""
+    """
+    `next_scale` does not write into its argument, and returns the argument itself if the scale is fixed.
+
+    A call of the cell would write into its argument, so the call raises an error and counts nothing.
+    """
     scale = jnp.asarray([8.0], jnp.float32)
     cell = DynamicLossScaleUpdateCell(8, 2, 2)
     old_state = cell.state_dict()

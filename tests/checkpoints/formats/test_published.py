@@ -298,7 +298,7 @@ def test_report_lists_dropped_fields(rule, state, target, dropped):
 
 
 def test_counts_are_limited_to_the_range_of_the_target():
-    """A count that no run of the target reaches becomes the largest that one reaches. A finite step resets Paddle's overflows."""
+    """A count that no run of the target can have becomes the largest possible one. A finite step resets Paddle's overflows."""
     blocked = checkpoints.save("torch", Checkpoint(presets.bmtrain(), LossScaleState(8.0, 5000, 0)))
     assert blocked.mapping["_growth_tracker"] == 1023
     tolerant = checkpoints.save("paddle", Checkpoint(presets.fairseq_tolerance(), LossScaleState(8.0, 0, 3, 20)))

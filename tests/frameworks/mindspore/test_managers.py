@@ -57,7 +57,7 @@ def test_the_1001st_consecutive_overflow_raises():
 
 @pytest.mark.clause("MINDSPORE-manager-update-cell")
 def test_the_update_cell_of_a_manager_starts_from_its_current_scale():
-    """Each call creates an independent cell with the manager's factor and window."""
+    """Each call creates an independent cell with the manager's factor and window. The manager skips steps with an overflow."""
     manager = DynamicLossScaleManager(8, 4, 2)
     scales_of(manager, "FF")
     cell = manager.get_update_cell()

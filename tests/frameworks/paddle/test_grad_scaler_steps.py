@@ -20,6 +20,7 @@ INF, NAN = float("inf"), float("nan")
 def test_the_documented_example_runs_on_numpy():
     """Scaling, backward pass and `minimize` update the parameters as without a scaler."""
     data = np.arange(24, dtype="float16").reshape(4, 6) / 16
+    start = {"weight": np.full((6, 3), 0.25, "float16"), "bias": np.zeros(3, "float16")}
 
     def train(scaler):
         network = Network(lambda params, x: anp.mean(anp.dot(x, params["weight"]) + params["bias"]), start)
@@ -32,7 +33,6 @@ def test_the_documented_example_runs_on_numpy():
         assert optimizer.state.count == 3
         return bits(network.params.values())
 
-    start = {"weight": np.full((6, 3), 0.25, "float16"), "bias": np.zeros(3, "float16")}
     plain = train(GradScaler(enable=False))
     assert train(GradScaler(init_loss_scaling=1024)) == plain != bits(start.values())
 

@@ -148,7 +148,7 @@ def test_a_loaded_state_replaces_the_scalers_own(make, scale):
 @pytest.mark.clause("TORCH-load-rejects")
 @pytest.mark.parametrize("make", [GradScaler, used_scaler])
 def test_an_invalid_state_dict_changes_nothing(make):
-    """The error names missing and unknown keys."""
+    """The error names missing and unknown keys, and the remedy if the mapping is that of a checkpoint or of another class."""
     scaler = make()
     old_state = scaler.state_dict()
     wrong = [("scale", value, ValueError) for value in INVALID_SCALES] + [

@@ -102,7 +102,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @at_every_point
 def test_an_interrupted_call_of_torchs_scaler_leads_to_no_wrong_result(name, events):
-    """The parameters are checked too."""
+    """Parameter, gradient, state dict, and the stage of the optimizer are checked."""
     assert check_every_interruption(events, *CALLS[name]).total() > 5
 
 

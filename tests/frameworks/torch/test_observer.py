@@ -352,7 +352,7 @@ def test_changes_before_unscaling_are_reported(change, zeroing, unscales):
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
 def test_a_first_step_without_gradients_does_not_prevent_later_reports():
-    """The second step is the first one with gradients, so it installs the hook."""
+    """The second step is the first one with gradients, so it installs the hook; changes are detected from the third on."""
     loop = Loop()
     loop.scaler.scale(torch.ones(()))
     loop.finish()
