@@ -177,7 +177,7 @@ def test_results_have_the_placements_of_the_tree_and_the_values_of_whole_arrays(
 
 
 def unscaled_into_out(_):
-    """Unscale into other DTensors, and then into plain tensors; return the values, and the error of the second call."""
+    """Unscale into other DTensors, into plain tensors, and into another placement; return the values and the two errors."""
     tree = placed(whole_arrays())
     target = placed(whole_arrays())
     other = in_order(whole_arrays())
@@ -185,16 +185,20 @@ def unscaled_into_out(_):
     assert result is target
     values = whole_values(tree), whole_values(target), [hexadecimal(array / 2) for array in other]
     message = message_of(ampscale.unscale_and_check, leaves(tree), 2.0, out=other, error=ValueError)
-    return *values, message, [hexadecimal(array) for array in other]
+    sharded, replicated = (distribute_tensor(torch.ones(4), line(), [placement]) for placement in (Shard(0), Replicate()))
+    redistributable = message_of(ampscale.unscale_and_check, [sharded], 2.0, out=[replicated], error=ValueError)
+    return *values, [message, redistributable], [hexadecimal(array) for array in other]
 
 
 def test_out_receives_shards_of_the_same_placements_only(gloo):
-    """Other placements raise an error, and nothing is written."""
-    for tree, target, halves, message, other in gloo.run(unscaled_into_out):
+    """Other placements, and plain tensors, raise an error, and nothing is written."""
+    for tree, target, halves, (message, redistributable), other in gloo.run(unscaled_into_out):
         assert target == halves
         assert other == tree
         assert message.startswith("out[0] must be a DTensor with placements (Replicate(),) on DeviceMesh(")
-        assert message.endswith(", like the array of the tree, got a plain tensor; call redistribute() on it first")
+        assert message.endswith(", like the array of the tree, got a plain tensor")
+        assert "got a DTensor with placements (Replicate(),) on " in redistributable
+        assert redistributable.endswith("; call redistribute() on it first")
 
 
 def unscaled_partial_sum(rank):

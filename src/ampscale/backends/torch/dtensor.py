@@ -58,8 +58,8 @@ class Shards:
         paths = [path for path, _ in leaves_with_paths(self._tree, name)]
         for path, tensor, expected in zip(paths, self._tensors, other._tensors, strict=True):
             if _placement(tensor) != _placement(expected):
-                message = f"{path} must be {_kind(expected)}, like the array of the tree, got {_kind(tensor)}"
-                raise ValueError(f"{message}; call redistribute() on it first")
+                remedy = "; call redistribute() on it first" if _is_dtensor(tensor) and _is_dtensor(expected) else ""
+                raise ValueError(f"{path} must be {_kind(expected)}, like the array of the tree, got {_kind(tensor)}{remedy}")
 
     def wrapped(self, local: Tree) -> Tree:
         """Return a tree of DTensors whose local shards are in *local*, with the placements of this tree."""
