@@ -156,7 +156,7 @@ def test_rule_replaces_missing_constants():
         checkpoints.load("torch", REAL["torch"][0], "torch")
 
 
-def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
+def test_hysteresis_trackers_are_decoded():
     """Megatron's tracker of overflows counts down below zero, DeepSpeed's to one. At one or less, every overflow backs off."""
     rule = presets.megatron(4096.0, growth_interval=5, hysteresis=3)
     for tracker, bad in ((3, 0), (2, 1), (1, 2), (0, 3), (-1, 3), (-200, 3)):
@@ -166,6 +166,10 @@ def test_hysteresis_trackers_and_iteration_numbers_are_decoded():
         other = checkpoints.save("deepspeed", checkpoint)
         assert other.mapping["cur_hysteresis"] == max(tracker, 1)
         assert "bad_steps" not in other.report.dropped
+
+
+def test_good_steps_are_decoded_from_the_iteration_numbers_of_deepspeed():
+    """The count is -1 after the overflow in iteration 9. Each window has four steps, and the first one has one more."""
     entries = {**REAL["deepspeed"][0], "scale_window": 4}
     for iteration in range(10, 30):
         good_steps = -1 if iteration == 10 else (iteration - 11) % 4
