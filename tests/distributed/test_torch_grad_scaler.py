@@ -95,7 +95,11 @@ def mean_beside_a_dtensor(rank):
 
 @pytest.mark.clause("TORCH-communicator")
 def test_a_communicator_averages_only_gradients_that_are_not_dtensors(gloo):
-    """The plain gradients are four times the numbers of the ranks, and the scale is 4."""
+    """
+    The plain gradients are four times the numbers of the ranks, and the scale is 4.
+
+    The gradient of the DTensor consists of ones, except an infinity in the shard of rank 1.
+    """
     results = gloo.run(mean_beside_a_dtensor)
     assert results == [[[1.5, 1.5], [0.25, INF if rank == 1 else 0.25]] for rank in range(4)]
 
