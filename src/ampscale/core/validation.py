@@ -98,7 +98,7 @@ def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
 
 
 def check_scale_array(value: Any, name: str) -> None:
-    """Check that *value* is a float32 or float64 array of shape () or (1,). float16 ends below 2**16, a common scale."""
+    """Check that *value* is a float32 or float64 array of shape () or (1,); float16 cannot represent a scale of 2**16."""
     if not array_api_compat.is_array_api_obj(value):
         raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
     for layout in ("sparse", "mkldnn", "nested"):
