@@ -90,6 +90,11 @@ def test_axes_of_pmap_are_supported():
 
 @pytest.mark.clause("REPLICAS-same-decision", "REPLICAS-settings-compared", "REPLICAS-error-names-ranks", "REPLICAS-time-limit")
 def test_two_processes_take_the_same_decisions_and_name_the_one_whose_settings_differ():
+    """
+    They train with a communicator, and with plain jit on global arrays: flags, scales and copies of the state are equal.
+
+    A mean combines the arrays of a dict by key, even if one process has the keys in a different order.
+    """
     port = free_port()
     processes = [started(2, "processes", rank, port) for rank in range(2)]
     (message, results, mean), other = [results_of(process) for process in processes]

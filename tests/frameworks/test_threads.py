@@ -74,7 +74,11 @@ def test_readers_get_consistent_states(make):
 
 
 def test_readers_wait_while_torchs_scaler_writes_its_state(monkeypatch):
-    """`state_dict` and `get_scale` in another thread wait between the writes of scale and count."""
+    """
+    `state_dict` and `get_scale` in another thread wait between the writes of scale and count.
+
+    The scaler can still be copied and pickled afterwards.
+    """
     torch = pytest.importorskip("torch", reason="needs torch")
     from ampscale.frameworks.torch import GradScaler
 

@@ -351,7 +351,11 @@ def test_traced_functions_take_the_scale_as_an_argument():
     ],
 )
 def test_devices_need_no_host_synchronization(scale, least, passes, divides):
-    """The device is fake: reading a value would raise an error. Each pass of checks is one kernel call for each dtype."""
+    """
+    The device is fake: reading a value would raise an error. Each pass of checks is one kernel call for each dtype.
+
+    A scale of None is a tensor on the device, and *least* its lower bound: 0.0 if it may not be a power of two.
+    """
     with FakeTensorMode(), Calls() as calls:
         values = [torch.ones(3, device="cuda", dtype=dtype) for dtype in (torch.float32, torch.float16, torch.float64)]
         divisor = torch.full((), 4.0, device="cuda") if scale is None else scale
