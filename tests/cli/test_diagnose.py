@@ -160,4 +160,8 @@ def test_scale_must_be_positive(tmp_path, scale):
     """--scale is the factor by which the gradients in the file are multiplied."""
     path = saved(tmp_path / "g.npz", w=SMALL)
     assert "--scale must be a positive, finite number" in RUNNER.error(path, "--scale", scale)
+
+
+def test_share_must_not_be_nan(tmp_path):
+    path = saved(tmp_path / "g.npz", w=SMALL)
     assert "share must be a number from 0 to 1, got nan" in RUNNER.error(path, "--share", "nan")

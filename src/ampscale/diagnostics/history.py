@@ -179,7 +179,11 @@ class History:
         self.changed = [*self.changed, record][-REPEATS:]
 
     def _add_nans(self, record: StepRecord) -> None:
-        """Add a skipped step to `with_nans` if it has no infinities, and gradients were finite at its scale or a larger one."""
+        """
+        Add a skipped step to `with_nans` if it has no infinities, and gradients were finite at its scale or a larger one.
+
+        Otherwise, empty the list. If the scale has grown since the last step in the list, start a new one.
+        """
         last_finite = self.last_finite
         was_finite = last_finite is not None and record.scale <= last_finite.scale and not self.loss_has_grown()
         if not (has_only_nans(record.tensors or ()) and was_finite and record.is_original and not record.modified):

@@ -108,7 +108,10 @@ def test_factors_have_few_digits(factor, dtype):
 
 
 def test_intervals_are_guessed_for_the_most_common_ratio_as_well():
-    """With a factor of 4, there is one growth in the last four steps; with a factor of 2, there would be two."""
+    """
+    The scale grows by 4 every three steps. The last four steps, whose scales are unknown, contain one growth by 4 or two by 2,
+    and two growths have shorter intervals.
+    """
     scales = [1, 1, 1, 4, 4, 4, 16, math.nan, math.nan, math.nan, 64]
     assert set(guesses(observed(scales), {"growth_interval": 2000, "growth_factor": 2.0})["growth_interval"]) == {3, 2, 1}
     assert set(guesses(observed(scales), {"growth_interval": 2000})["growth_interval"]) == {3, 2, 1}

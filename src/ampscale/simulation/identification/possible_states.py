@@ -105,10 +105,11 @@ class Transitions:
         for key, counts in frontier.items():
             last = counts >> self.last << self.last  # the bit of the last count of the window, without those of smaller counts
             for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
-                if subset:
-                    for transition in transitions:
-                        if flag < 0 or flag == transition.finite:
-                            yield key, subset, transition
+                if not subset:
+                    continue
+                for transition in transitions:
+                    if flag in (-1, int(transition.finite)):
+                        yield key, subset, transition
 
     def _transition(self, key: StateKey, good: int, finite: bool) -> Transition:
         """Return the transition from *key* at the count *good*; a count below `lowest` stands for all counts before the last."""
