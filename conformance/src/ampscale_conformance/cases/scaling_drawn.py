@@ -206,7 +206,7 @@ def unscales_drawn_trees(subject: Subject) -> None:
 def arguments_and_results_stay(subject: Subject) -> None:
     """Write other numbers into the arrays of a call before the next one. Working in place and returning None is permitted."""
     run_draws(subject, draw_arithmetic, numbered("arrays", 50))
-    run_draws(subject, partial(draw_arithmetic, turns=(3,), count=1, shapes=LARGE[:1]), numbered("large array", 2))
+    run_draws(subject, partial(draw_arithmetic, turns=(3,), count=1, shapes=LARGE[:1]), numbered("one large array", 2))
 
 
 @case("SCALING-layout", 1, "wrong elements: strides are ignored, or a read-only or broadcast array is written", "layout")
