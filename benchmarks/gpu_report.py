@@ -128,7 +128,7 @@ def operations_text(operations: dict[str, int] | int | None, prefix: str = "") -
 
 
 def verdict(report: Report) -> str:
-    """Return a summary: bounds that are not met, the most important last; the number of bounds that are met; failed parts."""
+    """Return a summary: bounds not met (the most important last), not measured, and met; tests; the file; failed parts."""
     results = bounds(report.rows, report.tests)
     missed = [bound for bound in reversed(results) if bound["met"] is False]
     lines = [f"{RED}NOT MET  {bound['id']}: {shown(bound['value'])}, {bound['bound']}{PLAIN}" for bound in missed]

@@ -85,7 +85,7 @@ def test_torch_implementations_compute_the_same_results():
 
 
 def test_rows_of_jax_run(bench):
-    """Each call is one program. Shapes with thousands of arrays are skipped, since XLA would compile them for minutes."""
+    """Each call is one program of several kernels. Shapes with thousands of arrays, which compile for minutes, are skipped."""
     pytest.importorskip("jax")
     import gpu_jax
 
@@ -247,7 +247,7 @@ def test_outcomes_are_read_while_the_tests_run(report):
 
 
 def test_rows_are_saved_when_they_are_added(report):
-    """Failures fail the run, and skipped shapes do not."""
+    """Failures and rows that were not replayed fail the run, and skipped shapes do not."""
     row, *_ = result_rows("cupy")
     for line in (row, {"skipped": "this"}, {"failure": "that"}, {**row, "not_replayed": "why"}):
         report.add_row(json.dumps(line))

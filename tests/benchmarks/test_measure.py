@@ -37,7 +37,7 @@ def test_reset_is_not_timed(clock, seconds):
 
 
 def test_short_call_is_repeated_within_a_sample(clock):
-    """A sample is the mean time of one call."""
+    """A sample is the mean time of one call. It takes about 0.5 ms, so a call of 1 microsecond is repeated at least 400 times."""
     calls = []
 
     def run():
@@ -80,7 +80,7 @@ def test_spread_of_a_ratio_ignores_slow_rounds():
     assert result["quartiles"] == pytest.approx([2.0, 2.0])
 
 
-def test_ratio_uses_the_rounds_of_both_contenders():
+def test_ratio_is_of_the_medians_and_its_quartiles_are_of_common_rounds():
     """A slow contender does not run in each round."""
     assert ratio({0: 1.0, 1: 2.0, 2: 3.0}, {1: 1.0}) == {"ratio": 2.0, "quartiles": [2.0, 2.0]}
     times = dict(enumerate([1.0, 2.0, 3.0, 4.0, 5.0]))

@@ -120,7 +120,7 @@ def _pip(python: str, *arguments: str) -> str:
 
 
 def _run(command: list[str], **options: dict[str, str]) -> str:
-    """Run a command; return the last line of its output if it fails, otherwise an empty string."""
+    """Run a command; if it fails, return the last line of its output or, without output, the exit status; otherwise ""."""
     process = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     return "" if process.returncode == 0 else last_line(process.stderr or process.stdout) or f"exit status {process.returncode}"
 

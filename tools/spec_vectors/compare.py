@@ -160,7 +160,7 @@ def _merged(stored: Any, computed: Any) -> Any:
 
 
 def _pairs(stored: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
-    """Return (key or index, stored item, computed item) for two containers of equal keys or length; None for other values."""
+    """Return (key or index, stored item, computed item) for two containers with equal keys or lengths; otherwise None."""
     if isinstance(stored, dict) and isinstance(computed, dict) and set(stored) == set(computed) and "bits" not in stored:
         return [(key, stored[key], computed[key]) for key in stored]
     if isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):

@@ -103,7 +103,7 @@ def matrix_page() -> str:
     names = ("pass", "fail", "unsupported")
     lines = ["# Matrix", "", _MATRIX_TEXT, "", "| implementation | pass | fail | unsupported | other | badge |"]
     lines.append("|---|---:|---:|---:|---:|---|")
-    details = ["", "## Cases that did not pass", ""]
+    details = ["", "## Failed cases", ""]
     for implementation in matrix["implementations"]:
         counts = Counter(result["verdict"] for result in implementation["results"].values())
         cells = [counts[name] for name in names] + [counts.total() - sum(counts[name] for name in names)]

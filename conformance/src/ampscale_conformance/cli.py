@@ -180,7 +180,7 @@ def _redirected_output() -> Iterator[None]:
 
 
 def _report(options: Mapping[str, Any]) -> tuple[Report, list[str]]:
-    """Return the report, and the changes of the expectations file."""
+    """Return the report, and the changes to the expectations file."""
     file, update = options["expect"], options["update_expectations"]
     changes = list[str]()
     if file is None:

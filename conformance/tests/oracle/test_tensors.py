@@ -66,7 +66,7 @@ def test_an_array_is_created_from_numbers():
         "float32", (2, 2), (0x3F800000, 0x40000000, 0x40400000, 0x3EAAAAAB)
     )
     assert array("float16", 1.0) == Bits("float16", (), (0x3C00,))
-    assert array("float64", [1.0, 2.0], (2, 1)).shape == (2, 1)
+    assert array("float16", [1.0, 2.0, 3.0, 4.0], (2, 2)) == array("float16", [[1.0, 2.0], [3.0, 4.0]])
     assert array("int32", [-1, 2**31 - 1]).bits == (0xFFFFFFFF, 0x7FFFFFFF)
     assert array("int64", -(2**63)).bits == (1 << 63,)
     assert array("bool", [True, False]).bits == (1, 0)

@@ -124,7 +124,7 @@ class Long(Plain):
 
 
 def test_long_messages_are_cut():
-    """A line of the protocol has at most 4 MiB, which neither an error nor the text of a wrong result exceeds."""
+    """An error is cut to 65,536 characters and a wrong result to about 300, so that no line exceeds the 4 MiB of the protocol."""
     with served(Long()) as adapter:
         with pytest.raises(Exception, match=f"^x{{{2**16}}}$"):
             adapter.update(adapter.create(RULE), True)

@@ -87,7 +87,7 @@ def test_unsupported_cases_are_grouped_by_reason():
 
 
 def test_markdown_syntax_in_texts_is_escaped():
-    """Fences are longer than those in the text, names are on one line, and control characters are escaped."""
+    """Fences are longer than those in the text, names are on one line, and control characters and lone surrogates are escaped."""
     text = markdown_with(message="```\n# no heading\x1b\ud800", case="a|b\nc&lt;~~", snippet="````x")
     assert "````text\n```\n# no heading\\x1b\\ud800\n````" in text
     assert "`````python\n````x\n`````" in text

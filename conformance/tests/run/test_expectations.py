@@ -73,7 +73,7 @@ def read_entries(file):
     ids=lambda text: text[:40],
 )
 def test_an_invalid_file_is_rejected(read_entries, file, text, message):
-    """The message contains the file, the entry, and the expected and actual values."""
+    """The message contains the file, the entry, and the expected and actual values, in fewer than 400 characters."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
         read_entries(text)
     assert str(caught.value).startswith(str(file))

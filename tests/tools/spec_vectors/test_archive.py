@@ -31,7 +31,7 @@ def test_the_checksums_are_those_of_the_files(archive):
 
 
 def test_the_page_lists_every_kind_and_its_code_reads_the_vectors(archive):
-    """The table omits errors. A scaler is added to the code block, and passes the vectors that the block selects."""
+    """The table omits errors. A scaler is added to the code block, and passes the 20 or more vectors that it selects."""
     page = (archive / "README.md").read_text("utf-8")
     kinds = {vector["kind"] for path in archive.glob("*.json") for vector in json.loads(path.read_text()).get("cases", [])}
     listed = set(re.findall(r"[\w]+", "".join(re.findall(r"^\| [\w., ]+json \|(.*?)\|", page, re.MULTILINE))))

@@ -33,7 +33,7 @@ def _draw_finite(pick: Pick, dtype: str) -> int:
         sign = 1 << (INTEGERS[dtype] - 1)
         return pick((pick(range(1 << 32)) % (2 * sign), sign, sign - 1, 2 * sign - 1))
     if one_in(2, pick):
-        return _drawn_part(pick, dtype, (infinity(part_of(dtype)) - 1, 1, 0))
+        return _draw_element(pick, dtype, (infinity(part_of(dtype)) - 1, 1, 0))
     return draw_number(pick, dtype)
 
 
@@ -52,8 +52,8 @@ def non_finite_elements(dtype: str) -> list[int]:
     return signed if part == dtype else [pattern << shift for shift in (0, width(part)) for pattern in signed]
 
 
-def _drawn_part(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
-    """Draw one of these bit patterns with a sign; for a complex dtype, in either part."""
+def _draw_element(pick: Pick, dtype: str, magnitudes: Sequence[int]) -> int:
+    """Draw an element that has one of these bit patterns, with a sign; for a complex dtype, in either part."""
     part = part_of(dtype)
     pattern = pick((0, sign_bit(part))) | pick(magnitudes)
     if part == dtype:
@@ -76,7 +76,7 @@ def _spoil(pick: Pick, leaf: Bits, times: int) -> Bits:
     last = len(leaf.bits) - 1
     for _ in range(times):
         index = pick((0, last, max(last // 1024 * 1024 - 1, 0), last // 1024 * 1024, pick(range(last + 1))))
-        pattern = _drawn_part(pick, leaf.dtype, non_finite(leaf.dtype))
+        pattern = _draw_element(pick, leaf.dtype, non_finite(leaf.dtype))
         leaf = Bits(leaf.dtype, leaf.shape, (*leaf.bits[:index], pattern, *leaf.bits[index + 1 :]))
     return leaf
 

@@ -71,7 +71,7 @@ def unscales_in_named_tuples(subject: Subject) -> None:
     one, bad = float32(1.0), float32(inf)
     members = ((one, one, one), (bad, one, one), (one, bad, one), (one, one, bad))
     for nest in (lambda layer: [layer], lambda layer: {"w": layer}):
-        flags = [subject.all_finite(nest(Layer(Layer(*inner), bias))) for *inner, bias in members]
+        flags = [subject.all_finite(nest(Layer(Layer(*inner), outer))) for *inner, outer in members]
         expected = [True, False, False, False]
         message = f"all_finite of Layers, of which only the first is finite: expected {expected}, got {flags}"
         subject.expect(flags == expected, message)

@@ -105,7 +105,7 @@ def is_negative(value: Roundable) -> bool:
 
 
 def _magnitude(numerator: int, denominator: int, dtype: str) -> int:
-    """Return the bit pattern of a non-negative number, without an upper limit of the exponent."""
+    """Return the bit pattern of a non-negative number, rounded to nearest even without an upper limit on the exponent."""
     if numerator == 0:
         return 0
     fraction_bits, lowest = FORMATS[dtype][1], lowest_exponent(dtype)

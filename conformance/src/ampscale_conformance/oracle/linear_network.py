@@ -85,7 +85,7 @@ def _patterns(leaf: Bits, dtype: str) -> list[int]:
 def _velocity_and_master(dtype: str, factors: tuple[float, float, float], patterns: tuple[int, int, int]) -> tuple[int, int]:
     """Return the patterns of the next velocity and master weight. *factors* are those of gradient, velocity and step."""
     gradient, velocity, master = (decode(pattern, dtype) for pattern in patterns)
-    terms = [product(factor, value, dtype) for factor, value in zip(factors, (gradient, velocity), strict=False)]
+    terms = [product(factor, value, dtype) for factor, value in zip(factors[:2], (gradient, velocity), strict=True)]
     new_velocity = total(terms, dtype)
     new_master = difference(master, product(factors[2], new_velocity, dtype), dtype)
     return encode(new_velocity, dtype), encode(new_master, dtype)

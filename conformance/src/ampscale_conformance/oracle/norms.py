@@ -81,5 +81,5 @@ def _norm(tree: Any, dtype: str) -> Number:
 
 def _sum(terms: list[Number]) -> Number:
     """Return the exact sum of non-negative numbers. Infinities and NaN follow IEEE 754."""
-    non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # the square of -0.0 is a float, too
+    non_finite = [term for term in terms if isinstance(term, float) and term != 0]  # finite floats are squares of -0.0
     return sum(non_finite) if non_finite else Fraction(*sum_of(terms))

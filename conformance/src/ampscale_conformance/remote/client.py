@@ -110,8 +110,8 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         if self._transport is None:
             try:
                 self._open()
-            except Interruption as end:
-                raise NotStarted(self.command, end) from None
+            except Interruption as interruption:
+                raise NotStarted(self.command, interruption) from None
         assert self._info is not None  # set by the reply to hello
         return self._info
 
@@ -154,8 +154,8 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
             raise type(last)(f"not started again after {_STARTS} failures; the last failure: {last}")
         try:
             self._hello()
-        except Interruption as end:
-            self._failed_starts.append(end)
+        except Interruption as interruption:
+            self._failed_starts.append(interruption)
             raise
         self._failed_starts.clear()
 
@@ -164,8 +164,8 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         self._request_id = 0
         try:
             self._transport = self._start()
-        except Interruption as end:
-            self._recorder.end(end)
+        except Interruption as interruption:
+            self._recorder.end(interruption)
             raise
         info = self._control("hello", {"protocol": PROTOCOL}, "hello", self.start_seconds)
         if self._info not in (None, info):
@@ -194,17 +194,17 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
             return outcome, self._codec.decode(gives, value) if outcome == "result" else value
         except (ValueError, RecursionError) as error:
             self._abort(call, ProtocolError(str(error)))
-        except Interruption as end:
-            self._abort(call, end)
-        except BaseException as end:
-            self._end(f"it was interrupted by {type(end).__name__}")
+        except Interruption as interruption:
+            self._abort(call, interruption)
+        except BaseException as error:
+            self._end(f"it was interrupted by {type(error).__name__}")
             raise
 
-    def _abort(self, call: str, end: Interruption) -> NoReturn:
+    def _abort(self, call: str, interruption: Interruption) -> NoReturn:
         """End the process, and raise the interruption with the number of the request."""
-        self._recorder.end(end)
-        self._end(f"{call}, request {self._request_id}: {cut(str(end), _LONGEST_MESSAGE)}")
-        raise type(end)(self._end_reason) from None
+        self._recorder.end(interruption)
+        self._end(f"{call}, request {self._request_id}: {cut(str(interruption), _LONGEST_MESSAGE)}")
+        raise type(interruption)(self._end_reason) from None
 
     def _end(self, reason: str, grace: float = 0.0) -> None:
         transport, self._transport = self._transport, None

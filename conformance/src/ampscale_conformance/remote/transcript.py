@@ -39,9 +39,9 @@ class Recorder:
         """Record a "request" or a "reply"."""
         self._write({direction: _text(line)})
 
-    def end(self, end: Interruption) -> None:
+    def end(self, interruption: Interruption) -> None:
         """Record what ended the process."""
-        self._write({str(verdict_of(end)): str(end)})
+        self._write({str(verdict_of(interruption)): str(interruption)})
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self._file is not None:

@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # contr
 
 
 def printable(text: str) -> str:
-    """Return *text* with control characters other than tabs and newlines, and with surrogates, as Python escapes."""
+    """Return *text* with Python escapes instead of surrogates and of control characters other than tabs and newlines."""
     return _UNPRINTABLE.sub(escaped, text)
 
 

@@ -114,15 +114,15 @@ def run(case: Case, adapter: Adapter, seconds: float = SECONDS) -> Result:
     try:
         with _limit(limit), np.errstate(all="ignore"):
             case.run(subject)  # cases cause overflows on purpose, and NumPy warns of each
-    except tuple(VERDICTS) as end:
-        verdict, message = verdict_of(end), message_of(end)
+    except tuple(VERDICTS) as error:
+        verdict, message = verdict_of(error), message_of(error)
     duration = time.perf_counter() - started
     if isinstance(adapter, Client):
         try:
             adapter.reset()
-        except Interruption as end:  # a fault of the process after its last reply still belongs to this case
+        except Interruption as interruption:  # a fault of the process after its last reply still belongs to this case
             if verdict is Verdict.PASS:
-                verdict, message = verdict_of(end), str(end)
+                verdict, message = verdict_of(interruption), str(interruption)
     message = message.replace(f" ({case.clause})", "")  # a report names the clause itself
     calls = tuple(subject.calls)
     return Result(case.clause, case.id, verdict, message, case.level, case.catches, calls, subject.trajectory, duration)

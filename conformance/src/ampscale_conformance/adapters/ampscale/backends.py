@@ -64,7 +64,7 @@ threads = cache(ThreadPoolExecutor)  # one pool for each number of replicas: sta
 
 
 class Core:
-    """`LossScaleRule`, the array functions and `train_step` on the arrays of one library; *compiles* to compile all functions."""
+    """`LossScaleRule`, the array functions and `train_step` on the arrays of one library; compiled if *compiles* is True."""
 
     add_optimizer = update_scale = unavailable("the core has no scaler with optimizers")
 
@@ -76,7 +76,7 @@ class Core:
     # Level 0: a handle is a rule and a state.
 
     def create(self, rule: LossScaleRule) -> Any:
-        """Raise `Unsupported` if the rule needs a float64 that JAX has only with jax_enable_x64."""
+        """Raise `Unsupported` if the rule requires float64, which JAX has only with jax_enable_x64."""
         with ampscale.use_backend(self.info.arrays):
             try:
                 return rule, rule.init()
