@@ -102,7 +102,7 @@ def result_path(report: dict[str, Any], options: argparse.Namespace) -> Path | N
 
 def run(specs: list[Spec], quick: bool) -> tuple[list[dict[str, Any]], dict[str, dict[str, str]], list[str]]:
     """
-    Measure the rows of *specs*; return these rows, the package versions of each section, and the errors of failed sections.
+    Measure and print the rows of *specs*; return them, the package versions of each section, and the errors of failed sections.
 
     The sections run one after the other, or in a quick run two at a time. If a section fails, the others still run.
     """

@@ -62,7 +62,7 @@ def test_gradients_are_finite_and_varied(dtype):
 
 
 def test_refill_restores_the_gradients():
-    """All values are restored, even in arrays that are longer than one period of the values."""
+    """All values are restored, even in arrays that are longer than one period of the values. Arrays have different values."""
     gradients = Gradients(shapes.Shape("", "", ((PERIOD,), (PERIOD + 7,), (5,))), "float32")
     before = [array.copy() for array in gradients.arrays]
     for array in gradients.arrays:

@@ -142,7 +142,7 @@ def _simplify(solver: z3.Solver, rule: Rule, runs: Runs) -> None:
 def _fix(solver: z3.Solver, term: Term, values: list[Any]) -> None:
     """Fix *term* to the first of *values* with which the assertions can be satisfied."""
     solver.add(next(term == value for value in values if solver.check(term == value) == z3.sat))
-    solver.check()
+    solver.check()  # updates the model
 
 
 def _run(logic: Any, rule: Rule, start: Term, flags: list[Term], distances: Products) -> Iterator[State]:

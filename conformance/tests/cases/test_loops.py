@@ -102,7 +102,7 @@ def test_conforming_loops_fail_no_case(conforming):
 
 @pytest.mark.parametrize("conforming", [Loop, OtherFormulas])
 def test_float64_parameters_may_have_a_float64_seed(conforming):
-    """Chainer's scale is a float64 that float32 rounds, so the gradients of a float32 seed would differ."""
+    """Chainer's scale is not a power of two: a float32 seed would give other gradients, so its case is unsupported."""
     case = next(case for case in CASES if case.id == "updates-float64-parameters")
     assert run(case, conforming("chainer")).verdict == Verdict.UNSUPPORTED
     assert run(case, conforming("torch")).verdict == Verdict.PASS

@@ -252,7 +252,7 @@ def test_handles_of_an_ended_process_are_invalid():
         assert adapter.create(RULE) is not handle
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the timer may ring in a callback; it rings again
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the timer may fire in a callback; it fires again
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
 def test_a_timeout_of_a_case_ends_its_process():
     """Each reply is in time, but the case takes too long. The next case gets a new process."""

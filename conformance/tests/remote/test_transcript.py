@@ -34,7 +34,7 @@ def test_a_replay_repeats_the_timeout_of_a_case(tmp_path):
 
 
 def test_a_replay_of_another_run_reports_the_line(tmp_path):
-    """All later requests fail, too."""
+    """All later requests fail, too, and so do requests after the last line."""
     with CommandAdapter(PLAIN, record=tmp_path / "recording") as adapter:
         check(adapter, cases=CASES[:1])
     with ReplayAdapter(tmp_path / "recording") as replayed:

@@ -95,6 +95,6 @@ def differentiated(state: Any, data: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def value_of(name: str, state: Any) -> Any:
-    """Return the value of the last variable with this name: the inner optimizer, whose variables come last, counts iterations."""
+    """Return the value of the last variable with this name, which is the inner optimizer's if it has one."""
     optimizer, _, variables, _ = state
     return {variable.name: value for variable, value in zip(optimizer.variables, variables, strict=True)}[name]

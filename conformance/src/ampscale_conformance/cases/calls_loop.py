@@ -97,6 +97,16 @@ def new_gradients(shapes: Sequence[Shape], kind: str, number: int, dtype: str = 
     return gradients
 
 
+def _factor(kind: str, scale: float, narrow: bool) -> float:
+    """Return the factor that scales gradients of this kind."""
+    # Steps with unscaled float16 gradients would be rounded if the scale is above 1.
+    if "tie" in kind or ("huge" in kind and (scale < 1 or not narrow)):
+        return 1.0
+    if kind == "large":
+        return min(scale, 1.0)
+    return min(scale, 2.0**14) if narrow else scale
+
+
 class Loop:
     """
     Training loop. Its parameters and gradients have a dtype, or two; *start* determines the first gradients.
@@ -176,13 +186,7 @@ class Loop:
             sizes = f"a scale of {scale!r} and parameters up to {largest!r}"
             raise Unsupported(f"float16 would round the updated parameters, with {sizes}")
         needs_power_of_two(1.0 if edits else scale, self.subject)
-        # Steps with unscaled float16 gradients would be rounded if the scale is above 1.
-        if edits or "tie" in kind or ("huge" in kind and (scale < 1 or not narrow)):
-            factor = 1.0
-        elif kind == "large":
-            factor = min(scale, 1.0)
-        else:
-            factor = min(scale, 2.0**14) if narrow else scale
+        factor = 1.0 if edits else _factor(kind, scale, narrow)
         unscaled = new_gradients(SHAPES[name], kind, next(self._numbers), self.dtype)
         gradients = map_tree(lambda leaf: tensors.scale(leaf, factor), unscaled)
         self.oracle.set_gradients(name, gradients)

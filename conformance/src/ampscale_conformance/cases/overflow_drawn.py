@@ -139,7 +139,7 @@ def _places_in_containers(info: ImplementationInfo) -> Iterator[tuple[str, Any]]
     """Yield names and trees: five arrays, of which one is infinite, with and without None among them; then no arrays."""
     for nest, bad, missing in product(NESTS, range(5), (False, True) if "none" in info.capabilities else (False,)):
         children = [Bits("float32", (1,), (infinity("float32") if index == bad else 1,)) for index in range(5)]
-        before = bad - 1  # the array that precedes the infinite one; -1 is the last array
+        before = bad - 1  # None precedes the array before the infinite one; -1 is the last array
         yield f"{children}", nest([*children[:before], None, *children[before:]] if missing else children)
     if {"none", "empty"} <= {*info.capabilities}:
         yield "a tree without arrays", {"a": [None]}

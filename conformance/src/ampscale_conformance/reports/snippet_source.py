@@ -26,7 +26,7 @@ def source_of(adapter: object, methods: Set[str]) -> str:
     """
     Return source code that defines `adapter`: imports, helpers, the class with these methods and those that they call.
 
-    Return "" if the adapter is no object of a class in a file, contains objects that have no literal, or requires ampscale.
+    Return "" if the adapter's class is not in a file, or the adapter contains objects without a literal or requires ampscale.
     """
     try:
         classes = [cls for cls in reversed(type(adapter).__mro__) if cls.__module__ not in _EXCLUDED_MODULES]
