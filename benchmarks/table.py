@@ -90,7 +90,7 @@ def size(value: float) -> str:
 
 
 def verdicts(evaluated: list[dict[str, Any]]) -> str:
-    """Return the table of the evaluated targets, or "" without any."""
+    """Return the table of the evaluated targets, or "" if there are none."""
     if not evaluated:
         return ""
     lines = [f"{'target':62} {'row':46} {'at most':>8} {'measured':>14}"]

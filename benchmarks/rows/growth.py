@@ -20,7 +20,7 @@ CACHE = 128 * 2**20  # bytes; larger than the caches
 
 def specs() -> Iterator[Spec]:
     """Yield the specifications of the two rows."""
-    by_elements, by_arrays = partial(cells, elements), partial(cells, tensors)
+    by_elements, by_arrays = partial(cells, elements, evicts=True), partial(cells, tensors)
     yield Spec("growth/elements", "growth", "exponent of time, values of 1 array", by_elements, "float32", "1M to 300M", "")
     yield Spec("growth/tensors", "growth", "exponent of time, arrays of 1,000", by_arrays, "float32", "1 to 100,000", "")
 
@@ -35,12 +35,12 @@ def tensors(quick: bool) -> dict[int, Shape]:
     return {count: equal("", "", min(count, 100) if quick else count, 1_000) for count in TENSORS}
 
 
-def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool) -> Iterator[Cell]:
-    """Yield for each contender the exponent, its standard error, and the points that it was fitted to."""
+def cells(sizes: Callable[[bool], dict[int, Shape]], quick: bool, *, evicts: bool = False) -> Iterator[Cell]:
+    """Yield for each contender the exponent, its standard error, and the points that it was fitted to; see `evicting_reset`."""
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for size, shape in sizes(quick).items():
         gradients = Gradients(shape, "float32")
-        reset = evicting_reset(gradients) if sizes is elements and not quick else gradients.refill
+        reset = evicting_reset(gradients) if evicts and not quick else gradients.refill
         compared = contenders(gradients, reset)
         for contender, times in zip(compared, in_turn(compared, None if quick else SECONDS), strict=True):
             points.setdefault((contender.name, contender.kind), []).append((size, statistics.median(times.values())))

@@ -27,7 +27,7 @@ def test_a_class_becomes_a_mutant():
 
 
 def test_each_chapter_has_mutants_of_existing_clauses():
-    """The names of all mutants are unique."""
+    """There are at least 300 mutants, with unique names. Each has a source, and makes a new object at every call."""
     assert len(ALL) == len({mutant.name for mutant in ALL}) >= 300
     assert all(mutants_of(chapter) for chapter in CHAPTERS)
     assert all(mutant.clause in clauses() and mutant.source and mutant.make() is not mutant.make() for mutant in ALL)

@@ -92,8 +92,8 @@ def _measure(_: str, case: Case) -> dict[str, Any]:
     rows = [statistics.statistics(leaf) for leaf in arrays(tree_from_json(case["tree"]))]
     computed = {"statistics": array("int32", rows, (len(rows), 8)).to_json()}
     if "scale" in case:
-        check = {"input": case["tree"], "scale": case["scale"], "finite": None}  # selects the flag, and not the unscaled tree
-        computed |= _check("", check)
+        unscaled = _on_leaves(lambda leaf: unscale(leaf, number(case["scale"])), case["tree"])
+        computed["finite"] = all_finite(tree_from_json(case["tree"])) and all_finite(tree_from_json(unscaled))
     return computed
 
 

@@ -136,12 +136,12 @@ def test_trees_round_trip():
 
 
 def test_invalid_arrays_are_rejected():
-    """NumPy or JSON Schema would accept some of these arrays. The tests of the schema cover other invalid arrays."""
+    """NumPy or JSON Schema would accept some of these arrays. Messages are short. Tests of the schema cover other invalid arrays."""
     bits = ("3c00", [15360], ["+c00"], ["3c00\n"], ["3c00", "3c00"])
     shapes = ([True], [1.0], ["1"], [1] * 100, [0] * 10**6, [10**1000, 0])
     invalid = [{"bits": value} for value in bits] + [{"shape": value} for value in shapes] + [{"shape": [0, 2**70], "bits": []}]
     for value in invalid:
-        with pytest.raises(ValueError, match=r"expected|elements|sizes") as caught:
+        with pytest.raises(ValueError, match=r"^expected (an array with|a valid array: |at most 32 integer sizes)") as caught:
             CODEC.decode("tree", {"dtype": "float16", "shape": [1], "bits": ["3c00"]} | value)
         assert len(str(caught.value)) < 300
 

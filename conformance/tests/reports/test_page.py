@@ -60,7 +60,7 @@ def test_the_policy_allows_only_the_script_and_the_style():
 
 
 def test_the_committed_page_is_up_to_date():
-    """The page is that which is made of the committed matrix.json. A browser opens it at once."""
+    """The page is made from the committed matrix.json, and has less than 10 MB."""
     (committed,) = samples.COMMITTED
     encoded = (committed.parent / "matrix.json").read_text("utf-8").rstrip()
     is_equal = committed.read_text("utf-8") == render.html_of(SimpleNamespace(to_json=lambda: encoded))

@@ -1,4 +1,4 @@
-"""Drawn trees, which scalers scale and unscale in turns."""
+"""Drawn trees, which scalers scale and unscale in turn."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ def draw_arithmetic(
     **options: Any,
 ) -> DrawnCase:
     """
-    Draw trees with the same containers and shapes, and two scalers, which apply one of *methods* in turns.
+    Draw trees with the same containers and shapes, and two scalers, which apply one of *methods* in turn.
 
     The number of trees is one of *turns*. With *memory*, the arguments and earlier results must be unchanged. *options* are
     further arguments of `draw_tree`.

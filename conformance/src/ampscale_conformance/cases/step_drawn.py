@@ -324,7 +324,7 @@ def draw_training(
 def _train(
     subject: Subject, layout: Sequence[Shape], cells: Sequence[CellSettings], turns: Sequence[tuple[int, str]], start: int
 ) -> None:
-    """Train the cells in turns. They are created from shared arrays; if *start* is even, all of them before the first step."""
+    """Train the cells in turn. They are created from shared arrays; if *start* is even, all of them before the first step."""
     shared, results = dict[Any, Any](), list[Step]()
     rules = [simple_rule(subject, **cell.rule) for cell in cells]
 

@@ -66,7 +66,7 @@ class _Source:
             for needed in _names(statement):
                 if needed in _definitions(module):
                     self._take(needed, module)
-            del self.pieces[name]
+            del self.pieces[name]  # the definition must follow those that it requires
             self.pieces[name] = _text(statement, module)
 
     def _pruned(self, node: ast.ClassDef) -> ast.ClassDef:
