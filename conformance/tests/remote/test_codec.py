@@ -136,7 +136,7 @@ def test_trees_round_trip():
 
 
 def test_invalid_arrays_are_rejected():
-    """NumPy or JSON Schema would accept some of these arrays. Messages are short. Tests of the schema cover other invalid arrays."""
+    """NumPy or JSON Schema would accept some of these arrays. Messages are short. Tests of the schema cover other arrays."""
     bits = ("3c00", [15360], ["+c00"], ["3c00\n"], ["3c00", "3c00"])
     shapes = ([True], [1.0], ["1"], [1] * 100, [0] * 10**6, [10**1000, 0])
     invalid = [{"bits": value} for value in bits] + [{"shape": value} for value in shapes] + [{"shape": [0, 2**70], "bits": []}]

@@ -62,7 +62,11 @@ def test_totals_are_those_of_the_test_cases(report):
 
 
 def test_each_verdict_except_pass_has_one_element():
-    """Unsupported cases and expected failures are skipped, an unexpected pass is a failure, and interruptions are errors."""
+    """
+    Unsupported cases and expected failures are skipped, an unexpected pass is a failure, and interruptions are errors.
+
+    The type of an element is the verdict.
+    """
     assert tags_by_case(samples.every_verdict()) == {
         "case-pass": [],
         "case-fail": ["failure"],

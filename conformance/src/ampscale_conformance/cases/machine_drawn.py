@@ -140,7 +140,7 @@ def _run_walk(subject: Subject, rules: Sequence[dict[str, Any]], turns: Sequence
 
 
 class _Walk:
-    """Scalers that take turns: in each turn, one scaler acts and takes steps. If *with_tensors* is True, it also scales or unscales."""
+    """Scalers that take turns: in each turn, one acts and takes steps. If *with_tensors* is True, it also scales or unscales."""
 
     def __init__(self, subject: Subject, rules: Sequence[LossScaleRule], with_tensors: bool) -> None:
         self.subject, self.rules, self.with_tensors = subject, rules, with_tensors

@@ -300,8 +300,8 @@ def draw_training(
     """
     Draw steps of one or two cells, near the largest scale if *top* is True.
 
-    With *every*, draw steps of `LIMIT` cells of this dtype; *end* is the letter of the last step of each cell that clips.
-    *missing* are letters of further steps, in which parameters have no gradient.
+    With *every*, draw steps of as many cells of this dtype as `LIMIT` allows; *end* is the letter of the last step of each cell
+    that clips. *missing* are letters of further steps, in which parameters have no gradient.
     """
     if missing and "none" not in info.capabilities:
         raise Unsupported("does not claim none")
