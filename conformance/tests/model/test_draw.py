@@ -36,7 +36,7 @@ def test_a_choice_is_one_of_the_values_and_every_value_is_chosen():
 
 
 def test_only_the_calls_of_a_failing_case_are_recorded():
-    """The failing case, number 2, is drawn again to record its calls, and then has number 3."""
+    """The failing case, number 2, is drawn again to record its calls. It then has number 3, and a scale of 2**3."""
     subject = Subject(Plain())
     with pytest.raises(Failed, match=r"^draw x 2: number 2$"):
         run_draws(subject, drawn(lambda subject, number: subject.expect(number < 2, f"number {number}")), numbered("x", 9))

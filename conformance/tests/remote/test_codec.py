@@ -253,7 +253,7 @@ INVALID_JSON = {
 
 @pytest.mark.parametrize("name", INVALID_JSON)
 def test_read_line_rejects_invalid_json(name):
-    """A ValueError is raised in less than a second, even for JSON that some parsers accept."""
+    """A ValueError with a short message is raised in less than a second, even for JSON that some parsers accept."""
     started = time.process_time()
     with pytest.raises(ValueError, match="expected a JSON object, got ") as caught:
         read_line(f'{{"id": 3, "result": {{"saved": {INVALID_JSON[name]}}}}}'.encode())

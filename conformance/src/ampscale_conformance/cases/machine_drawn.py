@@ -313,7 +313,7 @@ def tensors_and_updates_take_turns(subject: Subject) -> None:
 
 @case("MACHINE-growth-window", 0, "other constants: with the published ones, the scale starts, backs off or grows differently")
 def follows_the_published_constants(subject: Subject) -> None:
-    """Set no constant."""
+    """Take steps of a rule that sets no constant."""
     run_unrecorded(subject, _follow_published_constants)
 
 

@@ -125,11 +125,7 @@ class Cell:
         for name in names:
             output, target, label = step.outputs.get(name), getattr(expected, name), f"{when}: {name}"
             if name == "parameters":
-                # The seed has the dtype of the loss, so a float64 loss may have a scale that float32 would round.
-                has_float64 = any(leaf.dtype == "float64" for leaf in target)
-                same_seed = not has_float64 or rounded(expected.scale, "float32") == expected.scale
-                needs_power_of_two(expected.scale, self.subject if same_seed else None)
-                self.subject.expect_same(self._parameters(step.outputs, expected), target, label)
+                self._expect_parameters(step.outputs, expected, label)
             elif name == "finite":
                 flag = self.subject.flag(output, label)
                 self.subject.expect(flag == target, f"{label}: expected {target}, got {flag}")
@@ -140,6 +136,13 @@ class Cell:
                 error = self._error_of_loss(step.data) if name == "loss" else 0.0
                 same = error == math.inf or _is_close(number, target, NEAR, error)
                 self.subject.expect(same, f"{label}: expected {target!r}, got {number!r}")
+
+    def _expect_parameters(self, outputs: Mapping[str, Any], expected: Outputs, label: str) -> None:
+        # The seed has the dtype of the loss, so a float64 loss may have a scale that float32 would round.
+        has_float64 = any(leaf.dtype == "float64" for leaf in expected.parameters)
+        same_seed = not has_float64 or rounded(expected.scale, "float32") == expected.scale
+        needs_power_of_two(expected.scale, self.subject if same_seed else None)
+        self.subject.expect_same(self._parameters(outputs, expected), expected.parameters, label)
 
     def _error_of_loss(self, data: Sequence[Bits | None]) -> float:
         """Return the permitted error of the loss: infinity if a term is infinite or NaN in some formulas or dtypes only."""

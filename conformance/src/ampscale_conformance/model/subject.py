@@ -59,9 +59,9 @@ VERDICTS: dict[type[BaseException], Verdict] = {
 }
 
 
-def verdict_of(end: BaseException) -> Verdict:
+def verdict_of(error: BaseException) -> Verdict:
     """Return the verdict on a case that ended with this exception."""
-    return next(verdict for cls, verdict in VERDICTS.items() if isinstance(end, cls))
+    return next(verdict for cls, verdict in VERDICTS.items() if isinstance(error, cls))
 
 
 def check_seconds(name: str, seconds: float) -> None:

@@ -97,6 +97,8 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         an Exception with the same class name; or an `Interruption`, even if an argument belongs to an earlier case or process.
         """
         takes, gives, _ = METHODS[call]
+        if len(arguments) != len(takes):
+            raise ValueError(f"{call} takes {', '.join(takes) or 'nothing'}, got {len(arguments)} arguments")
         encoded = {kind: self._codec.encode(kind, value) for kind, value in zip(takes, arguments, strict=True)}
         target = {} if adapter is None else {"adapter": self._codec.encode("adapter", adapter)}
         if self._transport is None:

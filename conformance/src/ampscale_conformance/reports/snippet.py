@@ -138,7 +138,11 @@ def _method(call: Call) -> str:
 
 
 def _ending(last: Call, results: Sequence[Any], message: str) -> str:
-    """Return a statement that fails if `got` equals the recorded result or results; "" if the last call raises the error."""
+    """
+    Return a statement that fails if `got` equals the recorded result or results, or always if these cannot be compared.
+
+    Return "" if the last call raises the error.
+    """
     if _raises(last, message):
         return ""
     result: Any = results[0] if len(results) == 1 else list(results)

@@ -21,7 +21,7 @@ def updated(file: Path, results: Iterable[Result]) -> tuple[str, list[str]]:
     """
     Return the updated text of *file*, which need not exist, and a description of each change.
 
-    The results are those of the whole suite, before expectations are applied; those without a clause are not of cases. Entries
+    The results are those of the whole suite, before expectations are applied; those without a clause are ignored. Entries
     that still apply keep their text and the comment directly above them, and line ends stay. An entry that applies only to some
     of its cases is split into one per case with the same reason and issue. New entries get the reason `NEW_REASON`, which fails
     the run until it is replaced.
