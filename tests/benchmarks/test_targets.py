@@ -51,7 +51,7 @@ def test_unmeasured_contender_has_no_verdict():
 
 
 def test_target_applies_to_all_matching_rows(monkeypatch):
-    """Each row has its own verdict. A row that misses the target also has the reason recorded for it, if there is one."""
+    """Each row has its own verdict. A row that misses the target has the recorded reason, or is a fault."""
     target = Target("a/*", "other", 1.0, "description")
     monkeypatch.setattr(targets, "TARGETS", (target,))
     rows = [row(2.0, [2, 2], "a/1"), row(2.0, [2, 2], "a/2"), row(0.5, [0.5, 0.5], "a/3"), row(9, [9, 9], "b/1")]

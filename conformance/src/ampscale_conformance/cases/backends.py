@@ -55,7 +55,7 @@ FLAGS = [sign == "+" for sign in "+-----++++++--+"]  # finite flags of the scale
 def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, compiled: bool = False, top: bool = False, every: bool = False
 ) -> DrawnCase:
-    """Draw steps of two scalers on one tree, some of which overflow; of as many scalers as `LIMIT` allows if *every* is True."""
+    """Draw steps on one tree, some of which overflow: of two scalers, or of as many as `LIMIT` allows if *every* is True."""
     claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
     other = pick([pick(settings), draw_rules(pick, info, STARTS, top)[0]])
     settings = settings[: LIMIT.get(info.arrays, 7)] if every else [settings[0], other]

@@ -42,8 +42,8 @@ def draw_replicas(pick: Pick, info: ImplementationInfo, top: bool = False) -> Dr
     steps = list[tuple[str, int, str]]()
     ways = ("agree", "agree", "alone", *(["load"] if "resume" in info.capabilities else []))
     for _ in range(10):
-        group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, 8))
-        ranks = range(sizes[group]) if overflows == 8 else [pick(range(sizes[group])) for _ in range(overflows)]  # 8: all of them
+        group, overflows = pick((0, 0, 1)), pick((0, 0, 0, 1, 2, None))  # None: all ranks
+        ranks = range(sizes[group]) if overflows is None else [pick(range(sizes[group])) for _ in range(overflows)]
         signs = "".join("-" if rank in ranks else "+" for rank in range(sizes[group]))
         steps += [(pick(ways), group, signs), *[("agree", group, signs)] * pick((0, 1, 3))]
     steps += [("last", 0, "-")] * 4
