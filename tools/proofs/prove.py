@@ -164,7 +164,7 @@ def _resume(step: type[Step]) -> z3.ModelRef | None:
 
 def _ordered(left: Context, right: Context) -> tuple[Term, Term]:
     """
-    Return two claims: states before the step differ only in larger scales on the right, and states after the step do, too.
+    Return two claims: before the step, the states have equal counts, and no scale on the left is larger; and after it, too.
 
     The second claim is true if the step raises an error.
     """
