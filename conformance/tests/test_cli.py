@@ -334,7 +334,7 @@ def test_an_adapter_requires_the_library_of_its_arrays(monkeypatch):
 
 @pytest.mark.slow
 def test_random_adds_one_result_for_each_kind():
-    """The message contains the seed."""
+    """The message contains the seed. `--only-random` leaves out all other cases."""
     results = report_of(0, ADAPTER, *GROWS, "--random", "7")["results"]
     rows = [result for result in results if result["case"].startswith("random-")]
     assert [result["verdict"] for result in rows] == ["pass"] * 2 + ["unsupported"] * 8

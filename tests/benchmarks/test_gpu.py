@@ -143,7 +143,7 @@ def test_arrays_are_filled_with_random_values(bench, cupy_rows):
     """Each array repeats one random block without zeros, since some hardware is faster for zeros."""
     few = gpu_rows.block("float16", 64)
     cupy_measured = cupy_rows(bench("cupy"), graph=None)
-    with mock.patch.dict(cupy_rows.func._arrays.__globals__, block=lambda _: few):
+    with mock.patch.dict(cupy_rows.func._arrays.__globals__, block=lambda _: few):  # gpu_cupy is not in sys.modules anymore
         arrays = cupy_measured._arrays(*bench("cupy").shapes[0])
     assert [array.tolist() for array in arrays] == [np.resize(few, size).tolist() for size in (300, 70)]
     assert few.all()
