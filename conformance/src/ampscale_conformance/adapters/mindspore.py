@@ -77,7 +77,7 @@ class MindSporeCell(StepCell):
     def create_cell(self, rule: Any, parameters: Sequence[Any], learning_rate: float, momentum: float = 0.0) -> Any:
         """Raise Unsupported for float64 parameters, which MindSpore's SGD rejects."""
         if any(parameter.dtype == mindspore.float64 for parameter in parameters):
-            raise Unsupported("parameters must be float16 or float32")
+            raise Unsupported("parameters must be float16 or float32, got float64")
         network = linear(parameters)
         optimizer = nn.SGD(network.trainable_params(), learning_rate=learning_rate, momentum=momentum)
         cell = nn.TrainOneStepWithLossScaleCell(network, optimizer, scale_sense=update_cell(rule))

@@ -23,7 +23,7 @@ LOOPS = ("process", "none", "groups", "applied", "loss", "momentum", "schedule")
 
 def beyond_edge(rule: Any, expected: str, becomes: str) -> Unsupported:
     """Return the error for an initial scale from which ampscale's scale can deviate."""
-    reason = f"the published scale can become {becomes}, ampscale's cannot"
+    reason = f"the published scale can become {becomes}, but ampscale's cannot"
     return Unsupported(f"init_scale must be {expected}, got {rule.init_scale}: {reason}")
 
 
