@@ -90,7 +90,7 @@ def network_of(value: Any) -> Any:
 
     Raises:
         TypeError: *value* is not a network of any library.
-        RuntimeError: No backend that loads accepts *value*, and a backend whose library has been imported fails to load.
+        RuntimeError: A backend whose library has been imported fails to load, and no other backend accepts *value*.
     """
     if hasattr(value, "params") and callable(getattr(value, "vjp", None)):
         return value

@@ -133,8 +133,8 @@ def crosses(trajectory: Trajectory, heights: Heights, steps: int) -> np.ndarray:
         overflows = np.append(overflows, trajectory.raised_at)
     columns = overflows * GRID[0] // max(steps, GRID[0])
     shares = (heights.of(trajectory.scales[overflows], 0) - heights.least) / max(heights.most - heights.least, 1)
-    cells = columns * 2 * GRID[1] + np.round(shares * GRID[1])  # number of the cell, column by column
-    _, first = np.unique(cells, return_index=True)
+    rows = np.round(shares * GRID[1])  # from 0 to GRID[1], or slightly beyond, since a lane is shifted
+    _, first = np.unique(columns * 2 * GRID[1] + rows, return_index=True)  # a number that is different for each cell
     return overflows[np.sort(first)]
 
 

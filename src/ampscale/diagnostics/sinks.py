@@ -117,7 +117,7 @@ class TensorBoard(Sink):
         self._writer = writer
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
-        """Add the scalars of a step."""
+        """Add the scalars of a step, and its diagnosis unless it is healthy."""
         for name, value in scalars(record, names).items():
             self._writer.add_scalar(f"ampscale/{name}", value, record.step)
         if diagnosis.verdict is not Verdict.HEALTHY:

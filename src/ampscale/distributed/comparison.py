@@ -65,6 +65,7 @@ def setting_texts(settings: Settings) -> dict[str, str | list[str]]:
 
 @lru_cache
 def _rule_texts(name: str, rule: LossScaleRule) -> dict[str, str]:
+    """Return the entries of `setting_texts` for a rule."""
     texts = {f"{name}.{field.name}": _text(getattr(rule, field.name), _is_float(field)) for field in fields(rule)}
     return {name: "rule", **texts}
 

@@ -240,7 +240,7 @@ def _addable(square: Array, lift: Array) -> Array:
 
 
 def _lifted(plain: Array, *lifted: Array) -> Array:
-    """Convert a total of `_addable` sums to the form of `kernels.plus`; for a float32 norm, return *plain*."""
+    """Convert the totals of `_addable` sums to the form of `kernels.plus`. Without *lifted*, return *plain*, a float32 sum."""
     if not lifted:
         return plain
     down, up, least = LIFTS["float64"]

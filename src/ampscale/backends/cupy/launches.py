@@ -276,7 +276,7 @@ def _cached_table(operands: Operands, device: int, stream: int, thread: int) -> 
 
 
 def _new_table(operands: Operands, transfer: Callable[[Plan], Array]) -> Table:
-    """Return the table for *operands*. *transfer* creates its memory: an int64 array of the rows, then two owners per element."""
+    """Return the table for *operands*. *transfer* creates its memory: the int64 rows, followed by the int32 owners."""
     plan = plan_of(operands)
     memory = transfer(plan)
     return Table(plan, memory, memory[plan.rows.size :])

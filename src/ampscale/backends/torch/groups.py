@@ -1,8 +1,8 @@
 """
 Process groups of the ranks of device meshes.
 
-torch may wait for missing ranks indefinitely when it creates a group, so the ranks first check that all have come. If the rank
-that serves torch's store hangs, every call of the store blocks, so this check runs on another thread.
+torch may wait for missing ranks indefinitely when it creates a group, so the ranks first check that all have arrived. If the
+rank that serves torch's store hangs, every call to the store blocks, so this check runs on another thread.
 
 Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 """

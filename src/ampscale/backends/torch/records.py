@@ -1,7 +1,7 @@
 """
 Records in torch's store of the ranks that wait for a collective or have stopped waiting, which name the absent ranks.
 
-If the rank that serves the store hangs, every call of the store blocks. Therefore only other threads make these calls.
+If the rank that serves the store hangs, every call to the store blocks. Therefore only other threads make these calls.
 
 Spec: REPLICAS-time-limit, REPLICAS-error-names-ranks.
 """
@@ -58,7 +58,7 @@ class Records:
         """
         Make the records of `absent_ranks`, and yield the absent ranks, repeatedly, until none is absent or the time has passed.
 
-        The thread of the caller must not do this: calls of the store can block.
+        The thread of the caller must not do this: calls to the store can block.
         """
         began = time.monotonic()
         if began >= limit:

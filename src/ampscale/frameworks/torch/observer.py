@@ -147,7 +147,7 @@ def _samples_of(optimizer: Optimizer) -> list[_Sample]:
 
 
 def _can_be_sampled(param: Tensor) -> bool:
-    """Return False for sparse gradients, which are replaced, and for DTensors, whose counters do not show all writes."""
+    """Return True if the version of the gradient counts all writes. A sparse gradient is replaced, and a DTensor misses some."""
     return type(param.grad) is Tensor and not param.grad.is_sparse and param.is_leaf and param.requires_grad
 
 

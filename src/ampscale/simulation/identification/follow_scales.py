@@ -205,7 +205,7 @@ class _View:
     def _can_reach(self, key: StateKey, counts: int, steps: int, target: float) -> bool:
         """Return False if the scale is too small to reach *target* within *steps* steps, even if all of them are finite."""
         rule = self.transitions.rule
-        head_start = max(rule.initial_good_steps, 0)  # count of good steps after an overflow, from which a window is shorter
+        head_start = max(rule.initial_good_steps, 0)  # count with which a window starts after an overflow
         to_growth = self.transitions.last + 1 - max(counts.bit_length() - 1, head_start)  # steps to the first growth
         growths = 1 + (steps - to_growth) // max(1, rule.growth_interval - head_start) if steps >= to_growth else 0
         scale = key[3]  # the pending scale

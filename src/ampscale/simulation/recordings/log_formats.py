@@ -114,8 +114,9 @@ class Event(NamedTuple):
         Megatron prints one decimal, and fairseq six significant digits.
         """
         if text := self.groups.get("scale"):
-            exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
-            return float(text) if exact else math.nan
+            # Other texts can be rounded, such as 0.1 for 0.125.
+            is_exact = text in ("0.5", "inf") or (text.endswith(".0") and text != "0.0")
+            return float(text) if is_exact else math.nan
         value = float(self.groups.get("rounded") or math.nan)
         power = 2.0 ** round(math.log2(value)) if 0 < value < 2.0**1023 else math.nan
         return power if value in (power, float(f"{power:g}")) else math.nan

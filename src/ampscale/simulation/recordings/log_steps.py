@@ -195,8 +195,9 @@ def _flags(window: Window) -> np.ndarray:
 
 def _scales(window: Window, flags: np.ndarray) -> Iterator[tuple[int, float]]:
     """Yield, for each scale in the messages of *window*, the number of covered steps before it, and the scale or NaN."""
-    if not window.overflows or "rounded" not in window.mark.event.groups or "inner" in window.mark.event.groups:
-        # Otherwise the line contains the scale of the last finite step, whose index is unknown.
+    groups = window.mark.event.groups
+    is_of_last_finite_step = "rounded" in groups and "inner" not in groups  # not the scale after the last covered step
+    if not (window.overflows and is_of_last_finite_step):  # the index of this step is unknown
         yield window.covered, window.mark.event.scale_after()
     if len(window.mark.overflows) == window.overflows and not flags[: window.overflows].any():
         for index, event in enumerate(window.mark.overflows):
