@@ -29,7 +29,7 @@ def test_table_has_a_row_for_each_rule():
 
 
 def test_divergences_of_few_rules_are_sentences():
-    """Up to three rules have no matrix."""
+    """Up to three rules have no matrix. The text explains divergences and the numbers of steps."""
     lines = printed("torch", "paddle", "megatron", "--set", "growth_interval=2", "--trace", "..x")
     assert lines[-3:] == [
         "  torch and paddle do not diverge on this trace.",

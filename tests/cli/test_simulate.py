@@ -119,10 +119,13 @@ def test_json_equals_the_trajectory():
 
 
 def test_json_ends_at_an_error_of_the_published_scaler():
-    """The last step is an overflow, and no scale follows it. Infinity is a string."""
+    """The last step is an overflow, and no scale follows it."""
     document = report("deepspeed:init_scale=2,hysteresis=1", "--trace", "x.x..")
     assert (document["steps"], document["raised_at"], document["trace"], document["overflows"]) == (3, 2, "x.x", 2)
     assert (document["scales"], document["good_steps"]) == ([2.0, 1.0, 1.0], [-1, -1, 0])
+
+
+def test_infinity_is_a_string_in_json():
     document = report("paddle:init_scale=2**127,growth_interval=1", "--trace", "..")
     assert (document["scales"], document["final_scale"]) == ([2.0**127, "inf", "inf"], "inf")
 

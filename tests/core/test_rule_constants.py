@@ -92,7 +92,7 @@ def test_divisor_is_the_number_whose_reciprocal_was_given():
     """
     For 1 / 49 it is 49, although 1 / (1 / 49) is larger.
 
-    No short number has the reciprocal 0.9. Of two equally short numbers with the last reciprocal, the nearest is chosen.
+    No short number has the reciprocal 0.9. The last factor is the reciprocal of two equally short numbers: the nearer is chosen.
     """
     factors = [*range(1, 200), 1.1, 1.5, 1.8, 2.25, 1.0625, 4.7, 10**6 + 3]
     assert [factor for factor in factors if RuleConstants(backoff_factor=1 / factor).backoff_divisor != factor] == []

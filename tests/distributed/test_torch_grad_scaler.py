@@ -223,8 +223,9 @@ def dtensor_loss(rank):
 @pytest.mark.clause("TORCH-scale", "TORCH-dtensor-step", "TORCH-copies")
 def test_a_loss_that_is_a_dtensor_is_scaled(gloo):
     """The scaler can be copied afterwards."""
-    expected = [320.0, 8 * [16.0], True, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 8.0]
-    assert gloo.run(dtensor_loss) == 4 * [expected]
+    params = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    loss, gradient, applied, copied_scale = 320.0, 8 * [16.0], True, 8.0
+    assert gloo.run(dtensor_loss) == 4 * [[loss, gradient, applied, params, copied_scale]]
 
 
 def stages(rank):

@@ -147,6 +147,6 @@ def clipped(_):
 
 @pytest.mark.clause("TORCH-dtensor-norms", "TORCH-unscale")
 def test_gradients_clipped_between_unscale_and_step_equal_the_whole(gloo):
-    """Norm and parameters have the same bits."""
+    """Norm and parameters have the same bits with sharded as with whole gradients."""
     for sharded, whole in gloo.run(clipped):
         assert sharded == whole

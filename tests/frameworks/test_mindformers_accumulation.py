@@ -41,7 +41,11 @@ def test_micro_batches_equal_one_call_on_the_whole_batch(calls, use_clip_grad):
 
 @pytest.mark.clause("MINDFORMERS-accumulation", "MINDFORMERS-accumulation-scale")
 def test_incomplete_steps_change_no_parameters():
-    """Each call returns its own loss and overflow flag but no global norm; rate and scale are unchanged."""
+    """
+    Each call returns its own loss, overflow flag and local norms, but no global norm. Rate and scale are unchanged.
+
+    One call with an overflow makes the whole step an overflow.
+    """
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])
     cell = MFTrainOneStepCell(

@@ -214,7 +214,7 @@ def test_a_load_that_fails_changes_nothing(name):
 
 
 def test_a_cell_without_a_dynamic_update_cell_rejects_update_cell_state():
-    """Fixed update cells and arrays have no state."""
+    """Fixed update cells and arrays have no state. A rejected state does not change the scale."""
     for scale_sense in (FixedLossScaleUpdateCell(8), array(8)):
         cell = TrainOneStepWithLossScaleCell(linear(), lambda _gradients: None, scale_sense)
         state = cell.state_dict()

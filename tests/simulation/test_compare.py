@@ -33,6 +33,9 @@ def test_invalid_rules_raise_an_error():
         compare({}, from_string(".."))
     with pytest.raises(TypeError, match=r"rule must be a LossScaleRule, such as presets\.torch\(\), got .torch. of type str"):
         compare({"one": SMALL, "torch": "torch"}, from_string(".."))
+
+
+def test_trace_must_be_a_trace():
     with pytest.raises(TypeError, match="trace must be a Trace"):
         compare({"one": SMALL}, "..")
 

@@ -196,7 +196,11 @@ def test_code_in_a_torch_file_is_not_run(tmp_path, zipped):
 
 
 def test_only_torch_files_require_torch(tmp_path, monkeypatch):
-    """JSON and safetensors are read with the standard library and NumPy."""
+    """
+    JSON and safetensors are read with the standard library and NumPy.
+
+    A .ckpt file can be torch's or MindSpore's, so its error has a remedy for both.
+    """
     for suffix in (".json", ".safetensors", ".pt"):
         write_file(tmp_path / f"scaler{suffix}", STATE)
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -38,7 +38,7 @@ def _without_picture(monkeypatch):
 
 
 def test_json_is_the_only_output(short):
-    """The JSON object has seven runs in order, with all keys. The picture is a PNG file."""
+    """The JSON object names the license of the data, and has seven runs, the first in float32. The picture is a PNG file."""
     result, out = short
     assert (result.exit_code, result.stderr) == (0, "")
     report = json.loads(result.stdout)
@@ -97,7 +97,7 @@ def test_seed_determines_the_results(short, tmp_path):
 
 @pytest.mark.usefixtures("_without_picture")
 def test_table_has_a_row_for_each_run_in_80_columns(tmp_path, monkeypatch):
-    """Nothing is cut off, and the license of the data is printed."""
+    """Nothing is cut off, and the license of the data and the path of the picture are printed."""
     monkeypatch.setattr("ampscale.cli.demo.screen.console", Console(width=80, highlight=False))
     result = invoke(tmp_path, "--steps", "2")
     rows = result.stdout[result.stdout.index("overflow") :]

@@ -171,7 +171,7 @@ def test_grad_scale_of_the_caller_applies_to_this_step(grad_scale, unscale_first
 @pytest.mark.clause("TORCH-no-gradients")
 @pytest.mark.parametrize(("make", "unscale_first"), [(RecordingOptimizer, True), (OnDeviceOptimizer, False)])
 def test_an_optimizer_without_gradients_is_not_called_and_does_not_count(make, unscale_first):
-    """`step` returns False, the update leaves scale and count unchanged, and the next step is possible afterwards."""
+    """`step` returns False, and raises an error until `update` is called, which leaves scale and count unchanged."""
     optimizer = optimizer_with_values(None, None, make=make)
     scaler = scaler_at(8.0, growth_interval=2)
     scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1})

@@ -295,7 +295,7 @@ METRICS = "epoch,loss_scale,step,val_loss\n0,8.0,4,\n0,4.0,5,\n0,,5,1.5\n0,4.0,6
 
 
 def test_flags_of_lightning_follow_from_its_scales():
-    """A decrease of the scale is an overflow. Steps that the log omits are unknown, and a note names the option that logs all."""
+    """A decrease of the scale is an overflow. Steps that the log omits are unknown, and notes describe them and name a remedy."""
     log = read_log(METRICS)
     assert steps_of(log) == "x.???."
     assert alike(log.observed.scales, np.array([8, 4, 4, NAN, NAN, 2, 4]))
