@@ -199,9 +199,9 @@ def has_headroom(record: StepRecord) -> bool:
     """
     Return True if the finite values in the non-finite gradients are far below the largest float16 number.
 
-    If the non-finite gradients have no finite values, the values of all other gradients are compared. This comparison proves
-    nothing about infinities, with which the result is False: the scale can be too large for one gradient, such as that of a
-    bias with one element.
+    If the non-finite gradients have no finite values, the values of all other gradients are compared. But if
+    there are infinities then, return False: the scale can be too large for one gradient alone, such as that of a bias with one
+    element.
     """
     # Undo a change such as a division by the loop, which makes finite values small and keeps infinities.
     change = record.change if record.change and math.isfinite(record.change) else 1.0

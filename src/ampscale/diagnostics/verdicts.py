@@ -154,14 +154,14 @@ def _no_scale_helps(record: StepRecord, history: History) -> _Result:
     where = _where(record, history)
     evidence = {"scale": record.scale, **_counts(record)}
     # With a very large loss, gradients can be finite only at a scale below 1.
-    is_below_one = history.last_finite is not None and history.last_finite.scale < 1
-    if record.scale <= 1 and not is_below_one:
+    was_finite_below_one = history.last_finite is not None and history.last_finite.scale < 1
+    if record.scale <= 1 and not was_finite_below_one:
         message = f"the gradients{where} are not finite at a scale of {record.scale:.10g}"
         has_finite_values = any(tensor.nonfinite and not tensor.is_empty for tensor in record.tensors or ())
         if has_finite_values and not has_headroom(record):
             message += ": their finite values are near the limit of float16, too, so reduce the loss"
         return Verdict.NO_SCALE_HELPS, message, evidence
-    if record.finite_at_one is False and not is_below_one:
+    if record.finite_at_one is False and not was_finite_below_one:
         return Verdict.NO_SCALE_HELPS, f"the gradients{where} are not finite, even at a scale of 1", evidence
     if record.finite_at_one or not _has_lasting_nans(record, history):
         return None
@@ -335,7 +335,7 @@ def _has_same_offenders(history: History) -> bool:
 
 
 def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
-    """Return True if a gradient has fewer non-finite values in the last step than in the first: it was set to zero."""
+    """Return True if a gradient has fewer non-finite values in the last step than in the first, so it was set to zero."""
     pairs = zip(steps[0].tensors or (), steps[-1].tensors or (), strict=False)
     return any(new.nonfinite < old.nonfinite for old, new in pairs)
 

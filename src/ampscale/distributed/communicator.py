@@ -285,7 +285,7 @@ class RankCommunicator(ABC):
         return integers[START - 1 :], totals[START + int_count :]
 
     def _vector(self, settings: dict[str, Any], values: Array) -> Array:
-        """Return 0 as the announcement, the words of the hash of *settings* with their squares, and *values*."""
+        """Return the vector to add up: 0 (no `_announcement`), a hash of *settings* as words and their squares, and *values*."""
         digest = float(int(sha256(to_text(settings).encode()).hexdigest()[:12], 16))  # 48 bits, which float64 represents
         xp = array_api_compat.array_namespace(values)
         words = as_array(self._words_and_squares([digest]), values)

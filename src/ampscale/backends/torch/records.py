@@ -85,9 +85,9 @@ class Records:
 
 def _last(answers: Iterator[set[int]], seconds: float, servers: set[int]) -> set[int]:
     """
-    Return the last of the *answers* of torch's store that arrive within *seconds*; *servers* if there is none.
+    Return the last of the *answers*, sets of absent ranks, that arrive within *seconds*; *servers* if there is none.
 
-    If the store ends, *servers* have ended. The other ranks of the last answer may have had no time to record that they wait.
+    If torch's store ends, return only the *servers* in the last answer, if any: its other ranks may have had no time to answer.
     """
     received = [servers]
 

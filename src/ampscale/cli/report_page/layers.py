@@ -54,11 +54,10 @@ def shift_of(run: Run, measurement: Measurement) -> int:
 
 def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -> list[Layer]:
     """Return the statistics of each gradient, given the *names* and *measurements* that `complete_measurements` returns."""
-    sizes, values, lost, subnormal, nonfinite = (np.zeros(len(names), np.int64) for _ in range(5))
+    sizes, nonfinite = (np.zeros(len(names), np.int64) for _ in range(2))
+    float16_counts = np.zeros((3, len(names)), np.int64)
     largest = np.full(len(names), NO_LARGEST, np.int64)
     for measurement in measurements:
-        shift = shift_of(run, measurement)
-        histograms = measurement.histograms
         # Name the columns: each field is an array with one number for each gradient.
         statistics = None if measurement.statistics is None else TensorStatistics(*measurement.statistics.T)
         if statistics is not None:
@@ -67,17 +66,24 @@ def layers_of(run: Run, names: list[str], measurements: Iterable[Measurement]) -
             if 0 < measurement.scale < math.inf:
                 unscaled = statistics.largest + 1 - math.floor(math.log2(measurement.scale))
                 largest = np.maximum(largest, np.where(statistics.largest == NO_LARGEST, NO_LARGEST, unscaled))
-        if statistics is not None and shift == 0:
-            values += statistics.size - statistics.zeros - statistics.nonfinite
-            lost += statistics.underflows
-            subnormal += statistics.subnormals
-        elif histograms is not None:
-            gradients, exponents = histograms.bins()
-            # float16 rounds a value between 2**-25 and 2**-24 up, so only values with a smaller exponent count as lost.
-            for total, end in ((values, math.inf), (lost, SMALLEST_SUBNORMAL - 1), (subnormal, SMALLEST_NORMAL)):
-                below = np.where(exponents + shift < end, histograms.counts, 0)
-                total += np.bincount(gradients, below, len(names)).astype(np.int64)
+        float16_counts += _float16_counts(measurement, statistics, shift_of(run, measurement))
+    values, lost, subnormal = float16_counts
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = [column.tolist() for column in (sizes, lost / values, subnormal / values, nonfinite)]
     largest_or_none = (None if exponent == NO_LARGEST else exponent for exponent in largest.tolist())
     return [Layer(*row) for row in zip(names, *columns, largest_or_none, strict=True)]
+
+
+def _float16_counts(measurement: Measurement, statistics: TensorStatistics | None, shift: int) -> np.ndarray:
+    """Return the counts of finite, non-zero values, and of lost and subnormal ones: int64, shape (3, number of gradients)."""
+    if statistics is not None and shift == 0:
+        finite_values = statistics.size - statistics.zeros - statistics.nonfinite
+        return np.array([finite_values, statistics.underflows, statistics.subnormals], np.int64)
+    counts = np.zeros((3, measurement.gradient_count), np.int64)
+    if (histograms := measurement.histograms) is not None:
+        gradients, exponents = histograms.bins()
+        # float16 rounds a value between 2**-25 and 2**-24 up, so only values with a smaller exponent count as lost.
+        for row, end in zip(counts, (math.inf, SMALLEST_SUBNORMAL - 1, SMALLEST_NORMAL), strict=True):
+            below = np.where(exponents + shift < end, histograms.counts, 0)
+            row += np.bincount(gradients, below, len(row)).astype(np.int64)
+    return counts

@@ -112,7 +112,7 @@ class Transitions:
                         yield key, subset, transition
 
     def _transition(self, key: StateKey, good: int, finite: bool) -> Transition:
-        """Return the transition from *key* at the count *good*; a count below `lowest` stands for all counts before the last."""
+        """Return the transition from *key* at the count *good*. A count below `lowest` stands for all counts before the last."""
         state = self._step((key[0], good, *key[1:]), finite)
         if state is None:
             return Transition(finite, RAISED, 0, 0)
