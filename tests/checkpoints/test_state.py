@@ -40,7 +40,7 @@ def test_canonical_form_has_the_same_scales(rule, prefix, trace):
 
 
 def test_canonical_form_keeps_constants_that_have_an_effect():
-    """Examples are a hysteresis above 1, factors that float32 rounds, and divisors that are not powers of two."""
+    """Only the initial scale is replaced, and the events that reset a count without an effect are left out."""
     state = LossScaleState(8.0, 0, 1)
     for rule in (
         LossScaleRule(hysteresis=2),
