@@ -212,7 +212,7 @@ def _lift(norm: Array) -> Array:
 
 
 def _square_sum(leaf: Array, dtype: str, lift: Array | None = None) -> Array:
-    """Return the sum of the squares of *leaf* times *lift*: squared in *dtype*, summed in float64, and rounded to *dtype*."""
+    """Multiply *leaf* by *lift*, square in *dtype*, and return the sum: computed in float64, and rounded to *dtype*."""
     xp = array_api_compat.array_namespace(leaf)
     if name_of(leaf.dtype) in COMPLEX_PARTS:
         return reduce(add, [_square_sum(part, dtype, lift) for part in real_parts(leaf)])

@@ -88,7 +88,7 @@ class Logging(Sink):
         check_methods(self._logger, "logger", "log")
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
-        """Log a diagnosis."""
+        """Log a diagnosis that is not "healthy"."""
         if diagnosis.verdict is Verdict.HEALTHY:
             return
         fields: dict[str, Any] = {"step": record.step, "scale": record.scale, "next_scale": record.next_scale}
@@ -117,7 +117,7 @@ class TensorBoard(Sink):
         self._writer = writer
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
-        """Add the scalars of a step, and its diagnosis unless it is healthy."""
+        """Add the scalars of a step, and its diagnosis unless it is "healthy"."""
         for name, value in scalars(record, names).items():
             self._writer.add_scalar(f"ampscale/{name}", value, record.step)
         if diagnosis.verdict is not Verdict.HEALTHY:
@@ -144,7 +144,7 @@ class WeightsAndBiases(Sink):
         self._run = run
 
     def write(self, record: StepRecord, diagnosis: Diagnosis, names: list[str] | None) -> None:
-        """Log a step."""
+        """Log the scalars of a step, and its verdict unless it is "healthy"."""
         metrics: dict[str, Any] = {f"ampscale/{name}": value for name, value in scalars(record, names).items()}
         if diagnosis.verdict is not Verdict.HEALTHY:
             metrics["ampscale/verdict"] = str(diagnosis.verdict)

@@ -298,7 +298,7 @@ def _unscaled_directly(
 ) -> Results | None:
     """Unscale directly into *targets*, or by a CUDA launch into new tensors. Write nothing and return None if that fails."""
     results = cuda_launches.unscaled(arrays, scale, targets, dtype, collects=collects)
-    if results is None and targets is not None and not any_frozen(targets) and _fill(targets, arrays):
+    if results is None and targets is not None and not any_frozen(targets) and _try_to_fill(targets, arrays):
         return Results(targets, kernels.unscale_(targets, scale).logical_not())
     return results
 
@@ -336,7 +336,7 @@ def _check_layouts(out: Tree, targets: list[Array], arrays: list[Array]) -> None
             )
 
 
-def _fill(targets: list[Array], arrays: list[Array]) -> bool:
+def _try_to_fill(targets: list[Array], arrays: list[Array]) -> bool:
     """Copy *arrays* into *targets*, to unscale *targets* in place; return False, and write nothing, if that is not possible."""
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)

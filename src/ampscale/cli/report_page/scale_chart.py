@@ -18,7 +18,8 @@ def scale_chart(run: Run) -> str:
     heights = 100 * (high - levels) / (high - low)
     size = levels.size
     skipped = np.flatnonzero(~run.applied)
-    cells = skipped * _GRID[0] // size * _GRID[1] + (heights[skipped] * _GRID[1] / 101).astype(np.int64)
+    columns, grid_rows = skipped * _GRID[0] // size, heights[skipped] * _GRID[1] // 101  # heights are at most 100
+    cells = columns * _GRID[1] + grid_rows
     dots = "".join(
         f'<circle cx="{100 * (step + 0.5) / size:.3f}%" cy="{heights[step]:.2f}%" r="2.5"/>'
         for step in skipped[np.unique(cells, return_index=True)[1]].tolist()

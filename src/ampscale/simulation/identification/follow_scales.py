@@ -134,7 +134,8 @@ class Stride(NamedTuple):
 def _contradiction(view: "_View", strides: list[Stride], reached: Frontier, index: int) -> Contradiction:
     """Return the contradiction. At *index*, no state has the known scale, or none can reach the next known scale."""
     end = min(view.next_known[index], len(view.scales) - 1)
-    if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():  # states that cannot reach the next known scale were left out
+    if np.isnan(view.scales[max(0, index - 1) : index + 1]).any():
+        # States that cannot reach the next known scale were left out, so follow all states again from the last known scale.
         first = index
         while strides and (first == index or math.isnan(view.scales[first])):
             reached, steps, _ = strides.pop()
