@@ -33,7 +33,7 @@ def test_registered_backends_are_listed_and_own_their_arrays(make_backend):
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_registered_backends_can_provide_networks(make_backend):
-    """A value that no backend accepts raises a TypeError."""
+    """A value that no backend accepts raises a TypeError, which has a remedy for a function."""
     register_backend(make_backend(as_network=lambda value: "network" if value == "mine" else None))
     assert network_of("mine") == "network"
     with pytest.raises(TypeError, match=r"network must be a Network \(not its parameters\), .*, got 'yours' of type str$"):

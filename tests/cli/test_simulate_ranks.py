@@ -120,7 +120,7 @@ def test_picture_has_a_line_for_each_algorithm(tmp_path):
 
 @pytest.mark.parametrize(("ranks", "probability"), [(1_000_000, 1.23456e-12), (2, 0.0)])
 def test_nothing_in_the_picture_is_cut_off(ranks, probability):
-    """With a probability of 0, the ranks never disagree."""
+    """The two axes do not overlap. With a probability of 0, the ranks never disagree."""
     with rc_context(LOOK):
         figure = figure_of(RankModel(latency=1e6, bandwidth=1, ranks_per_node=1_000_000), 2**31 - 1, ranks, probability)
         renderer = FigureCanvasAgg(figure).get_renderer()

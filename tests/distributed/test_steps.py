@@ -74,4 +74,4 @@ def test_all_ranks_decide_as_one_process_with_all_gradients(ranks, api, layout, 
 @pytest.mark.clause("REPLICAS-same-decision")
 @pytest.mark.parametrize("layout", ["replicated", "sharded"])
 def test_two_groups_of_two_ranks_decide_independently(ranks, layout):
-    check(ranks, "train_step", layout, 1.0, size=2)
+    check(ranks, "train_step", layout, max_norm=1.0, size=2)

@@ -4,7 +4,7 @@ from oracles import page
 
 
 def row(mismatching, in_the_window, reason):
-    """Return a comparison with a number of differing trajectories, also in the window of the default length."""
+    """Return a comparison of 1025 trajectories, one of them in the window, with the numbers of those that differ."""
     window = {"mismatching": in_the_window, "patterns": 1}
     names = {"preset": "torch", "package": "torch", "class": "GradScaler", "how": ""}
     return {**names, "mismatching": mismatching, "patterns": 1024, "window": window, "reason": reason}

@@ -66,7 +66,11 @@ def test_the_lower_bound_holds_with_and_without_a_synchronization(fused):
 @given(init=st.sampled_from([1.0, 2.0**16, 3.0, 2.0**-126]), fused=st.booleans(), calls=st.lists(st.sampled_from(CALLS)))
 @example(init=1.0, fused=False, calls=[("step", 1.0)])
 def test_the_lower_bound_of_the_scale_is_correct(init, fused, calls):
-    """After any sequence of calls, the bound is at most the scale, and 0 unless the scale is a power of two."""
+    """
+    After any sequence of calls, the bound is at most the scale, and 0 unless the scale is a power of two.
+
+    It is positive if no scale was another number, and the initial scale if there were only finite steps.
+    """
     parameter = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.0, fused=fused)
     scaler = GradScaler(init_scale=init, growth_interval=1)
