@@ -273,7 +273,7 @@ def _is_frequent(program: tuple[Hashable, ...], arrays: list[Array]) -> bool:
     """Return True if this is at least the `_OFTEN`-th call with this *program* and arrays of these shapes and dtypes."""
     calls = _calls(program, tuple((array.shape, array.dtype) for array in arrays))
     calls.append(None)
-    return len(calls) == _OFTEN
+    return len(calls) == _OFTEN  # the counter is never longer
 
 
 @lru_cache(maxsize=1024)
