@@ -209,7 +209,7 @@ def test_log_of_paddle_reports_backoffs_only(tmp_path):
 
 
 def test_resumed_run_starts_at_its_first_scale():
-    """Steps are counted from the first scale. A note suggests --resumed if a log starts late."""
+    """Steps are counted from the first scale, and may start with any counts. A note suggests --resumed if a log starts late."""
     log = LOGS / "megatron_23.04_every_5.log"
     plain = invoke(log)
     assert "the log begins after step 1000" in plain.stderr

@@ -168,7 +168,7 @@ MESSAGE = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 655
 
 
 def test_trace_can_be_a_log(tmp_path):
-    """Notes are printed to stderr, so that stdout is JSON."""
+    """Notes are printed to stderr, so that stdout is JSON. Errors name the options that are wrong or missing."""
     path = tmp_path / "train.log"
     path.write_text(f"step 1\n{MESSAGE}\nstep 2\nstep 3\n")
     result = invoke("torch", "--log", path, "--step-pattern", r"^step (?P<step>\d+)", "--json")

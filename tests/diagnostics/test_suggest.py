@@ -147,7 +147,7 @@ def step(number, scale, largest=None, infinities=1, finite=True):
 
 
 def test_limits_follow_from_exponents():
-    """A step without statistics has the limit inf, and one with NaNs at a scale that was finite before the limit -inf."""
+    """The limit is inf without statistics, and -inf for NaNs at a scale at which an earlier step was finite."""
     records = [
         step(0, 1024.0, largest=3),  # below 2**4 at 1024, so below 2**15 at 2**21
         step(1, 1024.0),

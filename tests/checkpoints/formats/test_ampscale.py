@@ -72,5 +72,9 @@ def test_rule_must_equal_the_saved_rule():
     assert checkpoints.load("ampscale", PLAIN, presets.torch()).rule == presets.torch()
     with pytest.raises(ValueError, match="the rule must agree with the saved LossScaleRule"):
         checkpoints.load("ampscale", PLAIN, presets.paddle())
+
+
+def test_settings_are_rejected():
+    """The file contains the rule, so no settings are needed."""
     with pytest.raises(ValueError, match="the settings for ampscale must be empty"):
         checkpoints.load("ampscale", PLAIN, settings={"period": 3})
