@@ -41,7 +41,8 @@ def limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str, 
     if len(steps) < 3 or max(changes) > LARGEST_CLIP or record.scale <= 1:
         return None
     norm, peak = _common_norm(steps), _common([step.peak for step in steps])
-    has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)  # if all values are clipped, both are the same
+    # Limits have few digits. If every value is clipped to one magnitude, the norm is constant too, but is not the limit.
+    has_norm = norm is not None and (_digits(norm) == 1 or _digits(peak) > 1)
     kind, limit = ("norm", norm) if has_norm else ("magnitude", peak)
     is_constant = are_close(changes)
     if limit is not None and not _is_allowed(limit, record.scale, is_constant):

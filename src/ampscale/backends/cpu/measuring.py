@@ -150,9 +150,9 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     A value must not grow: *factor* is at most 1, or *divisor* at least 1. Then infinities and NaNs among the results are those
     of the sources, and can be counted afterwards. Sources and targets must have the same dtype.
 
-    The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are those of 2**-14, 2**-25 and
-    infinity as in `core.statistics.bit_codes`, then 1; *fraction_bits* is the number of fraction bits, and *lowest* the exponent
-    of the smallest positive number. At most *block* values, up to 2**15, are measured at a time.
+    The arguments up to *divisor* are those of `run_spans`. For the dtype of the sources, *codes* are four numbers: the codes
+    of 2**-14, 2**-25 and infinity as in `core.statistics.bit_codes`, and 1. *fraction_bits* is the number of fraction bits, and
+    *lowest* the exponent of the smallest positive number. At most *block* values, up to 2**15, are measured at a time.
     """
     zero = minus(codes[3], codes[3])  # as wide as the values
     infinite_result = magnitude(narrow(widen(like) + np.float32(np.inf), like))

@@ -63,7 +63,7 @@ def unscale_(arrays: list[Array], scale: Scale, *, least: float = 0.0) -> Array:
     Args:
         arrays: Disjoint arrays that the kernels support.
         scale: Python number, or float32 or float64 of shape () or (1,) on the device of the arrays.
-        least: Lower bound of *scale* if the caller knows that *scale* is a power of two and normal in float32; else 0.0.
+        least: Lower bound of *scale* if *scale* is certainly a power of two and normal in float32; else 0.0.
 
     Returns:
         torch's `found_inf`: float32, shape (), 1.0 if a value is non-finite, else 0.0.

@@ -127,7 +127,7 @@ class Stride(NamedTuple):
         if self.steps == 1:
             sources, ambiguous = transitions.backward(self.frontier, target, self.flag)
             return self._replace(frontier=sources), ambiguous
-        sources = {key: counts & target[key] >> self.steps for key, counts in self.frontier.items()}
+        sources = {key: counts & (target[key] >> self.steps) for key, counts in self.frontier.items()}
         return self._replace(frontier=sources), False
 
 

@@ -36,7 +36,7 @@ class Transition(NamedTuple):
         """Return those of *counts* from which the step leads to a count in *target*."""
         if self.reset:
             return counts if self.reset & target else 0
-        return counts & target >> self.shift
+        return counts & (target >> self.shift)
 
 
 class Transitions:
@@ -103,7 +103,7 @@ class Transitions:
             good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # a count before the last of the window, and the last
             self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
         for key, counts in frontier.items():
-            last = counts >> self.last << self.last  # the bit of the last count of the window, without those of smaller counts
+            last = (counts >> self.last) << self.last  # the bit of the last count of the window, without those of smaller counts
             for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
                 if not subset:
                     continue
