@@ -77,7 +77,7 @@ def test_a_run_equals_a_hand_written_loop(name, run_step):
 
 @pytest.mark.clause("PADDLE-minimize-skips", "PADDLE-unscale")
 def test_sparse_gradients_are_coalesced_before_the_check():
-    """Two finite values of one row whose sum is infinite are an overflow."""
+    """Two finite values of one row whose sum is infinite are an overflow. Other steps equal those of a twin without a scaler."""
     words, twin = (torch.nn.Embedding.from_pretrained(torch.ones(4, 2), freeze=False, sparse=True) for _ in range(2))
     optimizer, twin_optimizer = (torch.optim.SGD(module.parameters(), lr=2.0**-10) for module in (words, twin))
     scaler = GradScaler(init_loss_scaling=2.0)

@@ -215,7 +215,7 @@ COPIES = {"pickle": lambda scaler: pickle.loads(pickle.dumps(scaler)), "deepcopy
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", [GradScaler, used_scaler])
 def test_a_copy_is_independent(copied, make):
-    """The copy continues from the same state after its first `scale`. Neither scaler sees the steps of the other."""
+    """The copy continues from the same state after its first `scale`. The steps of one scaler do not change the other."""
     scaler = make()
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     scaler.load_state_dict(PUBLISHED)

@@ -317,7 +317,7 @@ def test_largest_scale_of_lightning_is_read_without_a_warning():
 
 
 def test_decreasing_steps_of_lightning_raise_an_error():
-    """The log contains several runs."""
+    """The log contains several runs. Its overflows are read, but it has no trace."""
     log = read_log("epoch,loss_scale,step\n0,8.0,5\n0,4.0,6\n0,4.0,2\n")
     assert log.overflows == ((2, 8.0, 4.0),)
     with pytest.raises(ValueError, match="the step numbers must increase, got 2 after 6; use the lines of one run only"):
