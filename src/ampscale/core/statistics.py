@@ -112,7 +112,7 @@ def number_codes(name: str) -> Codes:
 
 @lru_cache
 def bit_codes(name: str) -> Codes:
-    """Return the codes of magnitudes of the real dtype *name* that are encoded as bit patterns: non-negative signed integers."""
+    """Return the codes of the real dtype *name* as bit patterns without the sign: non-negative integers of a signed dtype."""
     fraction_bits = FLOATS[name].fraction_bits
     lowest, highest = _exponent_range(name)
     normal = lowest + fraction_bits  # exponent of the smallest normal number, whose pattern is 1 << fraction_bits

@@ -196,7 +196,7 @@ def _unscale_check_and_norm(arrays: list[Array], scale: Array, dtype: str | None
     norm_dtype = _norm_dtype(arrays, dtype)
     if _is_traced(arrays, scale):
         values, flags, sums, _ = _map(kernels.checked_and_squared, arrays, scale, dtype=dtype, norm_dtype=norm_dtype)
-    else:
+    else:  # reuse kernels, as in `_unscale_and_check`
         values = _map(kernels.unscaled, arrays, scale, dtype=dtype)[0]
         flags = _map(kernels.is_finite, values)[1]
         sums, _ = _square_sums(values)

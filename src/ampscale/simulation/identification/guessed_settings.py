@@ -68,7 +68,7 @@ def scales_in_order(seen: Observed | Sequence[Overflow]) -> np.ndarray:
 
 def _without_blocked_backoffs(seen: Observed) -> Iterator[Observed]:
     """
-    Yield *seen* without the overflows at the smallest scale that did not change it, if there are any.
+    Yield *seen* without the overflows that left the smallest scale unchanged, if there are any.
 
     A rule with `block_at_bounds` does not reset its count of finite steps at these overflows.
     """
