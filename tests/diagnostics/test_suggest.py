@@ -24,7 +24,11 @@ def lost(values, scale):
 
 @given(st.integers(0, 2**32 - 1), st.integers(-60, 30), st.floats(0.5, 12), st.sampled_from([0.0, 0.01, 0.2]))
 def test_suggested_interval_is_safe_and_exact_to_a_factor_of_four(seed, power, spread, share):
-    """No value overflows at `high`, and at most *share* is lost at `low`. Neither is true at 4 * `high` and `low` / 4."""
+    """
+    No value overflows at `high`, and at most *share* is lost at `low`. Neither is true at 4 * `high` and `low` / 4.
+
+    The recommended scale lies between them, with a margin to `high` if there is room, and loses at most `lost_share`.
+    """
     values = 2.0 ** (np.random.default_rng(seed).standard_normal(500) * spread + power)
     values = values.astype(np.float32).astype(np.float64)
     suggestion = suggest(measured(values), share=share)
