@@ -146,7 +146,7 @@ def _run(
 
 
 def _targets(sources: list[Array], out_arrays: list[Array], dtype: str | None) -> tuple[list[Array], Operands]:
-    """Return the arrays that receive the results, *out_arrays* if a launch can write to them, and the operands of the launch."""
+    """Return the arrays that a launch writes, *out_arrays* if it can write to them or else new ones, and its operands."""
     if out_arrays and all(map(_is_contiguous, out_arrays)):
         operands = operands_of(sources, out_arrays)
         if plan_of(operands).writable:
