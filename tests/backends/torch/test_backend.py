@@ -196,7 +196,7 @@ def test_results_keep_no_reference_to_inputs():
 
 @pytest.mark.clause("STEP-network")
 def test_params_are_the_trainable_values_of_a_module():
-    """The values are not copied. Frozen parameters are omitted, and a weight with two names occurs once."""
+    """The values are not copied. Frozen parameters are omitted, and a weight with two names occurs once. A network is kept."""
     module = module_of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
     module.inner[0].bias.requires_grad_(False)
     network = network_of(module)

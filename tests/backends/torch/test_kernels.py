@@ -294,7 +294,7 @@ def test_negated_views_are_unscaled():
 
 @pytest.mark.clause("OVERFLOW-in-place")
 def test_autograd_and_transforms_use_the_definition():
-    """Examples are vmap, `torch.func.grad` and `backward`."""
+    """Examples are vmap, `torch.func.grad`, and `backward` to arrays, also through a write in place, and to the scale."""
     values = torch.tensor([[6.0, float("inf")], [3.0, 1.0]])
     quotients, flags = torch.func.vmap(lambda value: ampscale.unscale_and_check([value], 3.0))(values)
     assert equal([quotients[0], flags], [values / 3.0, torch.tensor([False, True])])
