@@ -67,7 +67,7 @@ def observe(events: list[Event], notes: list[str]) -> Observed:
 
 
 def _marks(events: list[Event]) -> tuple[list[Mark], list[Event]]:
-    """Return the marks, and the overflows after the last mark. An overflow that names its step is between two marks."""
+    """Return the marks, and the overflows after the last mark. An overflow that names its step becomes two marks around it."""
     marks = list[Mark]()
     pending = list[Event]()
     for event in events:
