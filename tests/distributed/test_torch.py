@@ -121,7 +121,8 @@ def late(rank):
 @pytest.mark.clause("REPLICAS-wait-before-read")
 def test_the_flag_is_read_after_the_last_rank_has_sent_its_own(gloo):
     """The rank that calls last, after 0.3 s, has the overflow, and all ranks wait for it."""
-    assert gloo.run(late) == 4 * [[False, True]]
+    finite, waited = False, True
+    assert gloo.run(late) == 4 * [[finite, waited]]
 
 
 def signalled(rank):
