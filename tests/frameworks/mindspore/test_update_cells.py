@@ -110,7 +110,7 @@ def test_a_call_with_an_invalid_argument_changes_nothing(scale, overflow, error,
 
 
 def test_every_call_counts_as_an_iteration():
-    """Calls of `next_scale`, which returns the scale instead of writing it, count too. `cur_iter` is the number of the next step."""
+    """Calls of `next_scale`, which returns the scale without writing it, count too. `cur_iter` is the number of the next step."""
     cell = DynamicLossScaleUpdateCell(8, 2, 3)
     for finite in (True, False, True):
         cell.next_scale(array(8), np.asarray(not finite))
