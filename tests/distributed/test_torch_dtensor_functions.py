@@ -233,7 +233,7 @@ def flags_and_norms(rank):
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
 def test_a_flag_covers_the_whole_mesh_and_a_norm_covers_the_slice(gloo):
-    """Separate meshes of two ranks do not wait for each other."""
+    """Separate meshes of two ranks do not wait for each other. Rank 1 has an infinity; ranks 1 and 3 share a slice."""
     assert gloo.run(flags_and_norms) == [
         [[False, False], [INF, pytest.approx(32**0.5)]],
         [[False, False], [INF, INF]],

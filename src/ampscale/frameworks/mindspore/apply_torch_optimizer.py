@@ -37,7 +37,7 @@ class TorchOptimizer:
 
     @property
     def learning_rate(self) -> Any:
-        """Return the learning rate of the next step, or if those of the groups can differ, a float32 tensor of shape (groups,)."""
+        """Return the learning rate of the next step, or a float32 tensor of shape (groups,) if the groups can have several."""
         first, *others = (group["lr"] for group in self._optimizer.param_groups)
         if all(_are_known_equal(first, rate) for rate in others):
             return first
