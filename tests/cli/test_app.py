@@ -100,7 +100,7 @@ def test_failed_write_is_reported_in_one_line(redirection, message):
 @pytest.mark.parametrize(
     ("stdout", "run", "message"),
     [
-        (io.StringIO(), lambda: signal.raise_signal(signal.SIGINT), "^Aborted!$"),
+        (io.StringIO(), lambda: signal.default_int_handler(signal.SIGINT, None), "^Aborted!$"),
         (io.StringIO(), lambda: main(TOO_LONG.split()), r"^ampscale: \[Errno 36\] File name too long: '/.*$"),
         (None, str, "^ampscale: stdout must be open$"),
     ],
