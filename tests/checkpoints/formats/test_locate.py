@@ -52,6 +52,11 @@ def test_states_of_all_formats_are_found():
     assert find_states(formats, mapping, "one") == [("torch", "one")]
 
 
+def test_value_that_is_no_container_has_no_states():
+    """A JSON file can consist of a number."""
+    assert find_states([], 5.0, None) == []
+
+
 def test_top_level_takes_precedence():
     """A state inside another one is ignored."""
     checkpoint = checkpoints.load("mindspore", {"scale_value": 8.0, "counter": 0, "inner": {"scale_value": 4.0, "counter": 0}})
