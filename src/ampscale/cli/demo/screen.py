@@ -43,8 +43,9 @@ def progress_bars(steps: int) -> Iterator[Callable[[Record], None]]:
             task = tasks[record.run.name]
             step = record.steps[-1]
             bars.start_task(task)
-            bars.update(task, advance=1, loss=f"loss {step.loss:.3f}", scale=f"scale {power(step.scale)}")
-            bars.update(task, overflows=f"{record.overflow_steps} overflows")
+            scale = f"scale {power(step.scale)}"
+            overflows = f"{record.overflow_steps} overflows"
+            bars.update(task, advance=1, loss=f"loss {step.loss:.3f}", scale=scale, overflows=overflows)
 
         yield update
 
