@@ -114,7 +114,7 @@ class GradScaler(StoredScale):
         if not array_api_compat.is_array_api_obj(var):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
         if self._monitor is not None and getattr(var, "requires_grad", True):  # torch: not the loss of an evaluation
-            self._monitor.observe_loss(var)
+            self._monitor.observe_loss(var.detach() if hasattr(var, "detach") else var)
         return functional.scale(widened(var), self.get_loss_scaling())
 
     def minimize(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
