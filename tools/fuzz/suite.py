@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from ampscale_conformance.remote.codec import Codec
-from ampscale_conformance.remote.jsonl import read_line
+from ampscale_conformance.remote.codec import Codec, read_line
 from ampscale_conformance.remote.transcript import Recording
 from ampscale_conformance.run import expectations
 

@@ -26,8 +26,7 @@ from .model.clauses import clauses
 from .model.subject import check_seconds
 from .model.verdicts import Report, Result
 from .model.versions import SUITE, belongs
-from .remote.client import Client, NotStarted
-from .remote.command_adapter import CommandAdapter, ReplayAdapter
+from .remote.client import Client, CommandAdapter, NotStarted, ReplayAdapter
 from .reports import badge, junit, markdown, matrix
 from .reports.page import render
 from .reports.snippet import reproduced, snippet_of

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.oracle.machine import trajectory
-from ampscale_conformance.remote.client import Client
-from ampscale_conformance.remote.command_adapter import CommandAdapter
+from ampscale_conformance.remote.client import Client, CommandAdapter
 from ampscale_conformance.remote.serve import Server
 from ampscale_conformance.remote.transcript import Recorder
 from remote.fakes import FAULTY_INTERVAL, LONG

@@ -14,10 +14,12 @@ from ampscale_conformance.remote.codec import (
     hello_from_json,
     hello_to_json,
     read_float,
+    read_line,
+    read_reply,
     rule_to_json,
     write_float,
+    write_line,
 )
-from ampscale_conformance.remote.jsonl import read_line, read_reply, write_line
 from hypothesis import given
 from hypothesis import strategies as st
 

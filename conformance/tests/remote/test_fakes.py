@@ -5,8 +5,7 @@ import re
 import pytest
 from ampscale_conformance.cases import every_case
 from ampscale_conformance.remote import process
-from ampscale_conformance.remote.client import NotStarted
-from ampscale_conformance.remote.command_adapter import ReplayAdapter
+from ampscale_conformance.remote.client import NotStarted, ReplayAdapter
 from ampscale_conformance.run.check import check
 from remote.commands import CASES, FAKES, LIMIT, fake, verdicts, without_times
 from remote.fakes import AT_HELLO, IN_ONE_CASE

@@ -9,10 +9,8 @@ from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import CAPABILITIES
 from ampscale_conformance.model.clauses import spec_folder
 from ampscale_conformance.model.methods import METHODS, RANKS_SECONDS
-from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS
-from ampscale_conformance.remote.codec import PROTOCOL, Codec, hello_from_json
-from ampscale_conformance.remote.command_adapter import SECONDS, START_SECONDS
-from ampscale_conformance.remote.jsonl import OUTCOMES, read_reply, write_line
+from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS, SECONDS, START_SECONDS
+from ampscale_conformance.remote.codec import OUTCOMES, PROTOCOL, Codec, hello_from_json, read_reply, write_line
 from ampscale_conformance.remote.process import LONGEST
 from ampscale_conformance.run.check import check
 from jsonschema import Draft202012Validator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.remote.command_adapter import CommandAdapter
+from ampscale_conformance.remote.client import CommandAdapter
 from ampscale_conformance.run.check import check
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -14,10 +14,8 @@ from ampscale_conformance.cases import every_case
 from ampscale_conformance.model.adapter import ImplementationInfo
 from ampscale_conformance.model.subject import Crashed
 from ampscale_conformance.remote import serve
-from ampscale_conformance.remote.client import NotStarted
-from ampscale_conformance.remote.codec import Codec
-from ampscale_conformance.remote.command_adapter import CommandAdapter
-from ampscale_conformance.remote.jsonl import LONGEST, read_line, read_reply, write_line
+from ampscale_conformance.remote.client import CommandAdapter, NotStarted
+from ampscale_conformance.remote.codec import LONGEST, Codec, read_line, read_reply, write_line
 from ampscale_conformance.remote.serve import Server
 from ampscale_conformance.run.check import check, run
 from mutants.plain import Plain

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from ampscale_conformance.remote import transcript
-from ampscale_conformance.remote.command_adapter import CommandAdapter, ReplayAdapter
+from ampscale_conformance.remote.client import CommandAdapter, ReplayAdapter
 from ampscale_conformance.remote.transcript import Recorder, Recording
 from ampscale_conformance.run.check import check
 from remote.commands import CASES, PLAIN, RULE, script, verdicts, without_times

@@ -6,8 +6,7 @@ from typing import Any
 
 from ..model.adapter import Unsupported
 from ..model.subject import Failed, Raised, Subject, TimedOut
-from ..remote.client import Client, NotStarted
-from ..remote.command_adapter import served
+from ..remote.client import Client, NotStarted, served
 from ..remote.saved import saved_to_json
 
 Run = tuple[Any, Any, Sequence[bool]]  # a rule, a saved state, and a flag per step

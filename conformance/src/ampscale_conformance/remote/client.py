@@ -1,26 +1,33 @@
 """
-Adapter of an implementation that replies to protocol messages: each call is a request. process.py runs the implementation.
+Adapter of an implementation in its own process, in any language, or of a recording of such a process: each call is a request.
 
-An interruption ends the process and affects no other case: the next request without objects of that process starts a new one.
+spec/conformance/protocol.md specifies the messages. Every call has a time limit, whatever the process does. An interruption ends
+the process and affects no other case: the next request without objects of that process starts a new one.
 """
 
-from collections.abc import Callable, Mapping
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ampscale.parsing import cut
 
-from ..model.adapter import ImplementationInfo, Unsupported
+from ..adapters.loading import name_of
+from ..model.adapter import Adapter, ImplementationInfo, Unsupported
 from ..model.methods import METHODS, RANKS_SECONDS
-from ..model.subject import Crashed, Interruption, ProtocolError, verdict_of
+from ..model.subject import Crashed, Interruption, ProtocolError, check_seconds, verdict_of
 from ..model.verdicts import Report, Result, environment
-from .codec import PROTOCOL, Codec
-from .jsonl import read_reply, write_line
+from .codec import PROTOCOL, Codec, read_reply, write_line
 from .process import Process
 from .transcript import Recorder, Recording
 
+SECONDS = 10.0
+START_SECONDS = 60.0  # includes the imports of the implementation
+_SERVE = "import sys; sys.path[:] = {path}; from ampscale_conformance.remote.serve import main; sys.exit(main([{name!r}]))"
 _BYE_SECONDS = 2.0
 _STARTS = 3  # consecutive failures to start, after which the implementation is not started again
 _LONGEST_MESSAGE = 600  # characters
@@ -104,7 +111,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         if self._transport is None:
             self._open()
         seconds = max(self.seconds, RANKS_SECONDS) if call == "train_on_ranks" else self.seconds
-        outcome, value = self._exchange(call, encoded, gives, seconds, target)
+        outcome, value = self._exchange(call, encoded, gives, seconds, **target)
         return value if outcome == "result" else _raise_outcome(outcome, value)
 
     def start(self) -> ImplementationInfo:
@@ -181,12 +188,10 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
             self._abort(call, ProtocolError(f"expected a result, got {outcome}: {value}"))
         return value
 
-    def _exchange(
-        self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, target: Mapping[str, int] | None = None
-    ) -> tuple[str, Any]:
+    def _exchange(self, call: str, arguments: Mapping[str, Any], gives: str, seconds: float, **target: int) -> tuple[str, Any]:
         """Send a request; return the outcome of the reply, and its value, which is decoded if it is a result."""
         self._request_id += 1
-        line = write_line({"id": self._request_id, "call": call, **(target or {}), "arguments": arguments})
+        line = write_line({"id": self._request_id, "call": call, **target, "arguments": arguments})
         assert self._transport is not None  # opened by the caller
         try:
             self._recorder.message("request", line)
@@ -217,6 +222,56 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
     def _invalidate(self, reason: str) -> None:
         self._objects.clear()
         self._end_reason = reason
+
+
+class CommandAdapter(Client):
+    """
+    Adapter of the implementation that a command starts.
+
+    Args:
+        command: Program with its arguments. A string is split like a shell command; no shell is started.
+        seconds: Time limit per reply.
+        record: File to which all messages are written, for `ReplayAdapter`.
+        start_seconds: Time limit of the reply to hello.
+
+    Raises:
+        TypeError: The command is neither a string nor a sequence of strings, or a time limit is not a number.
+        ValueError: The command is empty, or a time limit is not positive or exceeds three years.
+        OSError: The file cannot be written.
+    """
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        seconds: float = SECONDS,
+        record: Path | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError(f"command must be a string or a sequence of strings, got {command!r}")
+        if not words:
+            raise ValueError(f"command must name a program, got {command!r}")
+        check_seconds("seconds", seconds)
+        check_seconds("start_seconds", start_seconds)
+        super().__init__(shlex.join(words), lambda: Process(words), seconds, start_seconds, Recorder(record, words))
+
+
+class ReplayAdapter(Client):
+    """
+    Adapter that replays the recording of a `CommandAdapter`: the same replies, and the same interruptions.
+
+    Raises an OSError if the file cannot be read, and a ValueError if it is not a recording.
+    """
+
+    def __init__(self, file: Path) -> None:
+        recording = Recording(file)
+        super().__init__(shlex.join(recording.command), recording.start, SECONDS, START_SECONDS, Recorder())
+
+
+def served(adapter: Adapter, seconds: float = SECONDS) -> CommandAdapter:
+    """Return the same adapter in another Python process with the same import path."""
+    return CommandAdapter([sys.executable, "-c", _SERVE.format(path=sys.path, name=name_of(adapter))], seconds)
 
 
 @dataclass(frozen=True, eq=False)

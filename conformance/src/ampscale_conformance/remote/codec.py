@@ -1,24 +1,26 @@
 """
-JSON codec: conversion of arguments and results, by the kinds in methods.py. spec/conformance/protocol.md specifies the format.
+JSON codec: messages, one JSON object per line, and their arguments and results, by the kinds in methods.py.
 
-Decoding is strict: any deviation raises a ValueError with the expected and the actual value.
+spec/conformance/protocol.md specifies the format. Reading is strict: any deviation raises a ValueError with the expected and the
+actual value.
 """
 
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ampscale import LossScaleRule
-from ampscale.parsing import cut, excerpt
+from ampscale.parsing import cut, excerpt, parse_json
 
 from ..model.adapter import LEVELS, ImplementationInfo, Unsupported
 from ..model.arrays import from_bits, is_array, to_bits
 from ..model.bits import Bits, safe_repr, tree_from_json, tree_to_json
-from .jsonl import read_text, reject
 
 PROTOCOL = 1
+LONGEST = 2**22  # bytes of a line; the suite writes shorter lines, and a recording quotes a line in less than LONGEST_JSON bytes
+OUTCOMES = ("result", "raised", "unsupported", "absent")
 INFO_MEMBERS = ("name", "version", "url", "level", "capabilities", "preset")  # all of ImplementationInfo except arrays
 # Kinds of lists, with the kind of their items, and of pairs. Some of them occur only within the kinds of METHODS.
 LISTS = {"handles": "handle", "arrays": "array or null", "flags": "finite", "placements": "text"}
@@ -29,6 +31,50 @@ NUMBERED = ("handle", "optimizer", "cell", "adapter")  # opaque kinds that are s
 _DIMENSIONS = 32  # most dimensions of an array, the limit of NumPy before 2.0
 LARGEST = 2**53 - 1  # the largest integer that all JSON parsers preserve
 _FLOATS = frozenset(field.name for field in fields(LossScaleRule) if field.type in (float, float | None))
+
+
+def write_line(message: Mapping[str, Any]) -> bytes:
+    """Return one message as a line of ASCII."""
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line."""
+    try:
+        message = parse_json(line)
+    except UnicodeEncodeError:  # unpaired surrogates, which `read_text` escapes; all else was checked before
+        message = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"expected a JSON object, got {excerpt(line)}: {error}") from None
+    return message if isinstance(message, dict) else reject("a JSON object", message)
+
+
+def read_reply(line: bytes, number: int) -> tuple[str, Any]:
+    """Return the outcome, one of `OUTCOMES`, and its value from the reply to the request with this number."""
+    message = read_line(line)
+    if type(message.get("id")) is not int or message["id"] != number:
+        reject(f"a reply with the id {number}", message)
+    outcomes = [name for name in message if name != "id"]
+    if len(outcomes) != 1 or outcomes[0] not in OUTCOMES:
+        reject(f"an id and one of {', '.join(OUTCOMES)}", message)
+    outcome, value = outcomes[0], message[outcomes[0]]
+    if outcome == "raised":
+        if not isinstance(value, dict) or set(value) != {"type", "message"}:
+            reject("the type and the message of an error", value)
+        return outcome, {"type": read_text(value["type"]), "message": read_text(value["message"])}
+    return outcome, value if outcome == "result" else read_text(value)
+
+
+def read_text(message: Any) -> str:
+    """Return a string with unpaired surrogates escaped, which JSON allows and UTF-8 does not."""
+    if not isinstance(message, str):
+        reject("a string", message)
+    return message.encode("utf-8", "backslashreplace").decode()
+
+
+def reject(expected: str, actual: Any) -> NoReturn:
+    """Raise a ValueError with the expected and the actual value."""
+    raise ValueError(f"expected {expected}, got {excerpt(actual)}")
 
 
 class ObjectTable(Protocol):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 from ..model.subject import Crashed, ProtocolError, TimedOut
-from .jsonl import LONGEST
+from .codec import LONGEST
 
 _CHUNK = 2**16
 _POLL_SECONDS = 0.1  # between two checks that the process still runs
@@ -52,14 +52,12 @@ class Process:
         deadline = time.monotonic() + seconds
         self._unsent = memoryview(line)
         self._selector.register(self._in, selectors.EVENT_WRITE)
-        newline = self._received.find(b"\n")
-        while self._unsent or newline < 0:
+        while self._unsent or b"\n" not in self._received:
             if (remaining := deadline - time.monotonic()) <= 0:
                 raise TimedOut(f"no reply within {seconds:g} s{self._stderr_tail()}")
-            newline = self._transfer(min(remaining, _POLL_SECONDS), newline)
-        reply = bytes(self._received[:newline])
-        del self._received[: newline + 1]
-        return reply
+            self._transfer(min(remaining, _POLL_SECONDS))
+        reply, _, self._received = self._received.partition(b"\n")
+        return bytes(reply)
 
     def end(self, grace: float = 0.0) -> None:
         """Wait up to *grace* seconds for the end of the process; then kill its process group, and close the pipes."""
@@ -69,24 +67,17 @@ class Process:
                 self._popen.wait(grace)
         self._finalize()
 
-    def _transfer(self, seconds: float, newline: int) -> int:
-        """
-        Read and write what the pipes allow, and return the index of the first newline received, or -1.
-
-        *newline* is the index before the call.
-        """
+    def _transfer(self, seconds: float) -> None:
+        """Read and write what the pipes allow; raise an error if the line received so far is too long or cannot be completed."""
         ended, old_length = self._popen.poll() is not None, len(self._received)
         for key, _ in self._selector.select(seconds):
             self._transfer_stream(key.fileobj)
-        if newline < 0:
-            newline = self._received.find(b"\n", old_length)
-        if newline >= 0:
-            return newline
+        if b"\n" in self._received:
+            return
         if len(self._received) > LONGEST:
             raise ProtocolError(f"expected a line of at most {LONGEST} bytes, got more: {bytes(self._received[:60])!r}")
         if self._closed or (ended and len(self._received) == old_length):
             self._raise_end()
-        return -1
 
     def _transfer_stream(self, stream: object) -> None:
         if stream is self._in:

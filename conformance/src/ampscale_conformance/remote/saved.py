@@ -12,8 +12,7 @@ import numpy as np
 
 from ..model.adapter import ARRAYS
 from ..model.arrays import to_bits
-from .codec import read_array, read_float, read_list, write_float
-from .jsonl import read_text, reject
+from .codec import read_array, read_float, read_list, read_text, reject, write_float
 
 _CONTAINERS = {"tuple": tuple, "dict": dict, "OrderedDict": OrderedDict}
 

@@ -17,8 +17,7 @@ from ..adapters.loading import NotFound, find
 from ..model.adapter import Adapter, Unsupported
 from ..model.methods import METHODS
 from ..model.subject import message_of
-from .codec import PROTOCOL, Codec, hello_to_json, read_number
-from .jsonl import LONGEST, read_line, reject, write_line
+from .codec import LONGEST, PROTOCOL, Codec, hello_to_json, read_line, read_number, reject, write_line
 from .saved import saved_from_json, saved_to_json
 
 _TOKEN = "token"  # key of the number of a saved state that is not data; the state stays in this process until reset

@@ -14,7 +14,7 @@ from ampscale.files import read_bounded
 from ampscale.parsing import excerpt
 
 from ..model.subject import VERDICTS, Interruption, ProtocolError, verdict_of
-from .jsonl import read_line
+from .codec import read_line
 
 FORMAT = "ampscale conformance recording"
 VERSION = 1

@@ -14,10 +14,8 @@ from ampscale_conformance.model.adapter import ImplementationInfo, Unsupported
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
-from ampscale_conformance.remote.client import Client, NotStarted, RemoteMethods
-from ampscale_conformance.remote.codec import hello_to_json
-from ampscale_conformance.remote.command_adapter import CommandAdapter
-from ampscale_conformance.remote.jsonl import write_line
+from ampscale_conformance.remote.client import Client, CommandAdapter, NotStarted, RemoteMethods
+from ampscale_conformance.remote.codec import hello_to_json, write_line
 from ampscale_conformance.remote.transcript import Recorder
 from ampscale_conformance.run.check import check
 from hypothesis import given
