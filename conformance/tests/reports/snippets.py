@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
-from ampscale_conformance import Adapter, ImplementationInfo, Unsupported
+from ampscale_conformance import Adapter, ImplementationInfo, Unsupported, on_ranks
 
 from ampscale import LossScaleRule
 
@@ -147,3 +147,16 @@ class ScalesInALambda(GrowsLate):
 
     read_scale, unused = (
         lambda _, state: state.scale * 2, None)  # fmt: skip
+
+
+class NeverStepsOnRanks:
+    """Adapter whose function on ranks is in this module."""
+
+    info = ImplementationInfo(name="ranks", level=5, capabilities={"ranks"})
+
+    def train_on_ranks(self, rule, placements, steps, optimizers):
+        return on_ranks(never_step, len(steps[0]), steps)
+
+
+def never_step(_rank, _size, steps):
+    return [[1024.0, False] for _ in steps]

@@ -20,6 +20,7 @@ from reports.snippets import (
     GrowsLate,
     IgnoresTheLearningRate,
     KeepsTensors,
+    NeverStepsOnRanks,
     RaisesASurrogate,
     RaisesOfALibrary,
     RequiresAmpscale,
@@ -264,6 +265,19 @@ def test_options_are_written_as_keywords():
     script = script_of(case_of(step, "STEP-apply"), IgnoresTheLearningRate())
     assert "learning_rate=0.5)" in script
     assert reproduced(script)
+
+
+def test_the_script_of_a_case_on_ranks_starts_its_own_ranks():
+    """Each rank imports the script, which contains `on_ranks`."""
+
+    def expect_a_step(subject):
+        results = subject.call("train_on_ranks", subject.rule(), ["replicated"], [[[1.0], [1.0]]], 1)
+        subject.expect(all(stepped for [[_, stepped]] in results), "expected a step")
+
+    script = script_of(case_of(expect_a_step, "REPLICAS-same-scale"), NeverStepsOnRanks())
+    assert "ampscale_conformance" not in script
+    assert reproduced(script)
+    assert not reproduced(script.replace("False]", "True]"))
 
 
 def test_a_script_runs_in_a_temporary_folder(tmp_path, monkeypatch):

@@ -14,9 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
 
@@ -131,24 +135,14 @@ def free_port() -> int:
 
 
 def rank_program() -> str:
-    """Return the program of a rank: the source of `run_rank`, compiled with its file and lines for tracebacks and coverage.py."""
-    lines, first = inspect.getsourcelines(run_rank)
-    source = "\n".join(["from __future__ import annotations", *[""] * (first - 2), "".join(lines)])
-    code = f"compile({source!r}, {inspect.getsourcefile(run_rank)!r}, 'exec')"
-    return f"import sys\nnames = {{'__name__': {run_rank.__module__!r}}}\nexec({code}, names)\nnames['run_rank'](*sys.argv[1:])"
+    """Return the program of a rank, which calls `run_rank` of this module, or of the script that includes it."""
+    module, file = run_rank.__module__, inspect.getsourcefile(run_rank)
+    names = f"runpy.run_path({file!r})" if module == "__main__" else f"vars(importlib.import_module({module!r}))"
+    return f"import importlib, os, runpy, sys; parent = os.getppid(); {names}['run_rank'](parent, *sys.argv[1:])"
 
 
-def run_rank(folder: str, module: str, file: str) -> None:
-    """Run the jobs in a folder until the parent process ends. The imports are inside, since a process gets only this source."""
-    import importlib.machinery
-    import importlib.util
-    import json
-    import os
-    import threading
-    import time
-    from pathlib import Path
-
-    parent = os.getppid()
+def run_rank(parent: int, folder: str, module: str, file: str) -> None:
+    """Run the jobs in a folder until the process with the id *parent* ends."""
 
     def end_with_parent() -> None:
         while os.getppid() == parent:
@@ -156,10 +150,10 @@ def run_rank(folder: str, module: str, file: str) -> None:
         os._exit(1)
 
     def loaded() -> Any:
-        if module != "__main__" and importlib.util.find_spec(module.partition(".")[0]):
-            return importlib.import_module(module)
-        loader = importlib.machinery.SourceFileLoader("script", file)
-        script = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("script", loader))
+        if module != "__main__" and find_spec(module.partition(".")[0]):
+            return import_module(module)
+        loader = SourceFileLoader("script", file)
+        script = module_from_spec(ModuleSpec("script", loader))
         loader.exec_module(script)
         return script
 
