@@ -1,5 +1,6 @@
 """torch: `torch.amp.GradScaler` on the CPU, with a hand-written loop."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +31,11 @@ class Torch(LoopScaler):
     name = "torch"
 
     def create(self, rule: Any) -> Any:
+        return self.scaler_with(*self.constants_of(rule))
+
+    def constants_of(self, rule: Any) -> list[Any]:
         reject_factors_of_1(rule, self.name)
-        return self.scaler_with(rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval)
+        return [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
 
     def scaler_with(self, *constants: Any) -> Any:
         scaler = self.scaler_class()("cpu", *constants)
@@ -63,13 +67,12 @@ class Torch(LoopScaler):
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def create_cell(
-        self, rule: Any, parameters: Sequence[Any], learning_rate: float, max_norm: float | None = None, momentum: float = 0.0
+        self, rule: Any, parameters: Sequence[Any], learning_rate: float, max_norm: float = math.inf, momentum: float = 0.0
     ) -> Any:
         optimizer = self.sgd([*map(self.parameter_from, parameters)], learning_rate, momentum)
         steps = list[bool]()
         optimizer.register_step_post_hook(lambda *_: steps.append(True))
-        limit = torch.inf if max_norm is None else max_norm
-        return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": limit}
+        return {"scaler": self.create(rule), "optimizer": optimizer, "steps": steps, "max_norm": max_norm}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         """Run the loop of the page "Automatic Mixed Precision examples", with clipping."""
@@ -92,9 +95,7 @@ class Torch(LoopScaler):
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
     def train_on_ranks(self, rule: Any, placements: Sequence[str], steps: Sequence[Any], optimizers: int, **options: Any) -> Any:
-        reject_factors_of_1(rule, self.name)
-        constants = [rule.init_scale, rule.growth_factor, rule.backoff_factor, rule.growth_interval]
-        return on_ranks(self.rank_function(), len(steps[0]), constants, options, placements, steps, optimizers)
+        return on_ranks(self.rank_function(), len(steps[0]), self.constants_of(rule), options, placements, steps, optimizers)
 
     def rank_function(self) -> Any:
         """Return the function that trains on one rank: with DDP, with FSDP2, with DTensors, or without communication."""

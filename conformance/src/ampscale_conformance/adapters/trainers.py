@@ -1,5 +1,6 @@
 """Lightning Fabric and accelerate: the training loops that they build around torch's `GradScaler`, on the CPU."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,7 +38,7 @@ class Trainer(StepCell, Torch):
         return cell
 
     def create_cell(
-        self, rule: Any, parameters: Sequence[Any], learning_rate: Any = 1.0, max_norm: float | None = None, momentum: float = 0.0
+        self, rule: Any, parameters: Sequence[Any], learning_rate: Any = 1.0, max_norm: float = math.inf, momentum: float = 0.0
     ) -> Any:
         """Return the objects of a loop: the framework's model and optimizer, and a list to which an applied step appends."""
         scaler = super().create(rule)
@@ -48,8 +49,7 @@ class Trainer(StepCell, Torch):
         rates = learning_rate if isinstance(learning_rate, list) else [learning_rate]
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates[min(step, len(rates) - 1)])
         wrapped = self.wrapped(scaler, model, optimizer, schedule)
-        limit = torch.inf if max_norm is None else max_norm
-        return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": limit}
+        return {**wrapped, "linear": model, "scaler": scaler, "steps": steps, "max_norm": max_norm}
 
     def train_step(self, cell: Any, data: Sequence[Any]) -> dict[str, Any]:
         cell["steps"].clear()
