@@ -32,8 +32,7 @@ from .reports.page import render
 from .reports.snippet import reproduced, snippet_of
 from .reports.text import text_of
 from .run.check import MIN_PASSED, SECONDS, check, matches
-from .run.expectations import read
-from .run.expectations_update import updated
+from .run.expectations import read, updated
 from .run.random_cases import CLAUSES, random_results
 
 FILE = click.Path(dir_okay=False, path_type=Path)

@@ -6,8 +6,7 @@ import tomllib
 import pytest
 from ampscale_conformance.model.verdicts import Result, Verdict
 from ampscale_conformance.model.versions import RENAMED
-from ampscale_conformance.run.expectations import EXPECTABLE, read
-from ampscale_conformance.run.expectations_update import updated
+from ampscale_conformance.run.expectations import EXPECTABLE, read, updated
 
 ENTRY = {"case": "grows", "verdict": "fail", "reason": "late"}
 CLAUSES = {"grows": "MACHINE-growth-window", "grows-again": "MACHINE-growth-window", "backs-off": "MACHINE-backoff"}

@@ -13,9 +13,8 @@ from typing import NoReturn
 import numpy as np
 
 from ..cases import every_case
-from ..model.adapter import CAPABILITIES, LEVELS, Adapter, ImplementationInfo, level_of
+from ..model.adapter import CAPABILITIES, LEVELS, RANKS_SECONDS, Adapter, ImplementationInfo, level_of
 from ..model.case import Case
-from ..model.methods import RANKS_SECONDS
 from ..model.subject import VERDICTS, Interruption, Subject, TimedOut, check_seconds, message_of, verdict_of
 from ..model.verdicts import Report, Result, Verdict, environment
 from ..model.versions import RENAMED
