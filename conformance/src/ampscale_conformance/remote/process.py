@@ -71,25 +71,18 @@ class Process:
         """Read and write what the pipes allow; raise an error if the line received so far is too long or cannot be completed."""
         ended, old_length = self._popen.poll() is not None, len(self._received)
         for key, _ in self._selector.select(seconds):
-            self._transfer_stream(key.fileobj)
+            if key.fileobj is self._in:
+                self._write()
+            elif key.fileobj is self._out:
+                self._read_stdout()
+            else:
+                self._read_stderr()
         if b"\n" in self._received:
             return
         if len(self._received) > LONGEST:
             raise ProtocolError(f"expected a line of at most {LONGEST} bytes, got more: {bytes(self._received[:60])!r}")
         if self._closed or (ended and len(self._received) == old_length):
             self._raise_end()
-
-    def _transfer_stream(self, stream: object) -> None:
-        if stream is self._in:
-            self._write()
-        elif stream is self._out:
-            chunk = self._out.read(_CHUNK)
-            self._received += chunk or b""
-            if chunk == b"":
-                self._closed = True
-                self._selector.unregister(self._out)
-        else:
-            self._read_stderr()
 
     def _write(self) -> None:
         try:
@@ -99,6 +92,13 @@ class Process:
             self._unsent = memoryview(b"")
         if not self._unsent:
             self._selector.unregister(self._in)
+
+    def _read_stdout(self) -> None:
+        chunk = self._out.read(_CHUNK)
+        self._received += chunk or b""
+        if chunk == b"":
+            self._closed = True
+            self._selector.unregister(self._out)
 
     def _read_stderr(self) -> bool:
         """Read from stderr and keep its end; return True if there may be more."""

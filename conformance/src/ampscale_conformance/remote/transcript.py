@@ -72,9 +72,7 @@ class Recording:
 
     def exchange(self, line: bytes, _seconds: float) -> bytes:
         """Return the recorded reply, or raise the recorded interruption; the request must be the recorded one."""
-        self._raise_end()
         self._take("request", _text(line))
-        self._raise_end()
         reply = str(self._take("reply"))
         self._raise_end()
         return reply.encode("utf-8", "surrogateescape")
@@ -91,7 +89,8 @@ class Recording:
                 raise cls(entry[verdict])
 
     def _take(self, member: str, value: str | None = None) -> Any:
-        """Return this member of the next entry, which must be *value* unless that is None."""
+        """Return this member of the next entry, which must be *value* unless that is None; raise a recorded interruption."""
+        self._raise_end()
         entry = self._next()
         if entry.get(member) is None or value not in (None, entry[member]):
             expected = f"a {member}" if value is None else excerpt({member: value})
