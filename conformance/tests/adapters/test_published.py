@@ -8,8 +8,7 @@ from ampscale_conformance import Unsupported, check
 from ampscale_conformance.adapters import SHIPPED, version_of
 from ampscale_conformance.adapters.loading import find
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.model.adapter import Adapter
-from ampscale_conformance.model.methods import METHODS
+from ampscale_conformance.model.adapter import METHODS, Adapter
 from ampscale_conformance.model.verdicts import BAD
 from ampscale_conformance.reports.snippet_source import source_of
 

@@ -10,9 +10,8 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from ampscale_conformance.model.adapter import ImplementationInfo, Unsupported
+from ampscale_conformance.model.adapter import METHODS, ImplementationInfo, Unsupported
 from ampscale_conformance.model.case import Case
-from ampscale_conformance.model.methods import METHODS
 from ampscale_conformance.model.subject import Crashed, ProtocolError, TimedOut
 from ampscale_conformance.remote.client import Client, CommandAdapter, NotStarted, RemoteMethods
 from ampscale_conformance.remote.codec import hello_to_json, write_line

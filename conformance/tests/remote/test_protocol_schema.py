@@ -6,9 +6,8 @@ from functools import cache
 
 import pytest
 from ampscale_conformance.cases import every_case
-from ampscale_conformance.model.adapter import CAPABILITIES
+from ampscale_conformance.model.adapter import CAPABILITIES, METHODS, RANKS_SECONDS
 from ampscale_conformance.model.clauses import spec_folder
-from ampscale_conformance.model.methods import METHODS, RANKS_SECONDS
 from ampscale_conformance.remote.client import _BYE_SECONDS, _STARTS, SECONDS, START_SECONDS
 from ampscale_conformance.remote.codec import OUTCOMES, PROTOCOL, Codec, hello_from_json, read_reply, write_line
 from ampscale_conformance.remote.process import LONGEST
@@ -68,7 +67,7 @@ def is_accepted(call, reply):
 
 
 def test_the_schema_defines_every_request_and_reply():
-    """No other definition has a dot in its name. Arguments, levels and capabilities are those of methods.py."""
+    """No other definition has a dot in its name. Arguments, levels and capabilities are those of `METHODS`."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
     assert {name.partition(".")[0] for name in SCHEMA["$defs"] if "." in name} == {*METHODS, *OWN}

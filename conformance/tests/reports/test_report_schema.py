@@ -8,8 +8,7 @@ from pathlib import Path
 
 import jsonschema
 from ampscale_conformance import CAPABILITIES
-from ampscale_conformance.model.adapter import ARRAYS
-from ampscale_conformance.model.methods import OPAQUE
+from ampscale_conformance.model.adapter import ARRAYS, OPAQUE
 from ampscale_conformance.model.verdicts import Verdict
 from reports import samples
 

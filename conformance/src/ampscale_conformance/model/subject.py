@@ -7,10 +7,9 @@ from typing import Any, NoReturn
 
 from ampscale import LossScaleRule
 
-from .adapter import Adapter, ImplementationInfo, Unsupported
+from .adapter import METHODS, OPAQUE, Adapter, ImplementationInfo, Unsupported
 from .arrays import dtype_name, from_bits, is_array, to_bits
 from .bits import Bits, arrays, element_text, leaves, map_tree, safe_repr, tree_to_json, values_of
-from .methods import METHODS, OPAQUE
 from .supported_rules import SupportedRules, supported_rules
 from .verdicts import Call, Trajectory, Verdict
 

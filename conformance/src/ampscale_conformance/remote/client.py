@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 from ampscale.parsing import cut
 
 from ..adapters.loading import name_of
-from ..model.adapter import Adapter, ImplementationInfo, Unsupported
-from ..model.methods import METHODS, RANKS_SECONDS
+from ..model.adapter import METHODS, RANKS_SECONDS, Adapter, ImplementationInfo, Unsupported
 from ..model.subject import Crashed, Interruption, ProtocolError, check_seconds, verdict_of
 from ..model.verdicts import Report, Result, environment
 from .codec import PROTOCOL, Codec, read_reply, write_line

@@ -1,5 +1,5 @@
 """
-JSON codec: messages, one JSON object per line, and their arguments and results, by the kinds in methods.py.
+JSON codec: messages, one JSON object per line, and their arguments and results, by the kinds of `METHODS`.
 
 spec/conformance/protocol.md specifies the format. Reading is strict: any deviation raises a ValueError with the expected and the
 actual value.

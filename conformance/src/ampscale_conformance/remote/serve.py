@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 from ampscale.parsing import cut, excerpt
 
 from ..adapters.loading import NotFound, find
-from ..model.adapter import Adapter, Unsupported
-from ..model.methods import METHODS
+from ..model.adapter import METHODS, Adapter, Unsupported
 from ..model.subject import message_of
 from .codec import LONGEST, PROTOCOL, Codec, hello_to_json, read_line, read_number, reject, write_line
 from .saved import saved_from_json, saved_to_json

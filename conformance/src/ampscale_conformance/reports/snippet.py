@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..model.adapter import Adapter
+from ..model.adapter import METHODS, OPAQUE, Adapter
 from ..model.bits import Bits, tree_from_json, values_of
 from ..model.clauses import clauses
-from ..model.methods import METHODS, OPAQUE
 from ..model.verdicts import Call, Result, Verdict
 from .snippet_source import source_of
 

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import resolve_name
 from typing import Any
 
-from ..model.methods import METHODS
+from ..model.adapter import METHODS
 
 SUITE = __name__.partition(".")[0]
 LIBRARY = f"{SUITE}.adapters.base.Library"  # a module that is imported at its first use
