@@ -5,9 +5,11 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 from ampscale_conformance.model.case import Case
 from ampscale_conformance.oracle.machine import trajectory
+from ampscale_conformance.remote import client
 from ampscale_conformance.remote.client import Client, CommandAdapter
 from ampscale_conformance.remote.serve import Server
 from ampscale_conformance.remote.transcript import Recorder
@@ -53,7 +55,7 @@ class Connection:
 
 def served(adapter, record=None):
     """Return a client of servers of an adapter; closing it and sending a further request starts another server."""
-    return Client("x", lambda: Connection(adapter), 1, 1, Recorder(record))
+    return Client("x", lambda: Connection(adapter), 1, Recorder(record))
 
 
 def process_id(adapter):
@@ -86,10 +88,11 @@ CASES = [growth_case(2), growth_case(FAULTY_INTERVAL), growth_case(3)]
 @contextmanager
 def fake(name, folder, **options):
     """Yield the adapter of a fake; check afterwards that the run did not wait for it, and that none of its processes runs."""
-    limits = {"seconds": LIMIT if name in LATE else LONG, "start_seconds": LIMIT if name == "never answers hello" else LONG}
     folder.mkdir()
     started = time.monotonic()
-    with CommandAdapter([sys.executable, "-S", str(FAKES), name, str(folder)], **limits, **options) as adapter:
+    command, seconds = [sys.executable, "-S", str(FAKES), name, str(folder)], LIMIT if name in LATE else LONG
+    start_seconds = LIMIT if name == "never answers hello" else LONG
+    with mock.patch.object(client, "START_SECONDS", start_seconds), CommandAdapter(command, seconds, **options) as adapter:
         yield adapter
     assert time.monotonic() - started < LONG  # a fake that does not reply sleeps for LONG seconds
     deadline = time.monotonic() + 5

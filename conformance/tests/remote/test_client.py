@@ -58,7 +58,6 @@ def test_invalid_commands_and_limits_are_rejected():
         (("a", 0), ValueError, "seconds must be positive and at most 100,000,000, got 0"),
         (("a", float("inf")), ValueError, "seconds must be positive and at most 100,000,000, got inf"),
         (("a", "1"), TypeError, "seconds must be a number, got '1'"),
-        (("a", 1, None, -1), ValueError, "start_seconds must be positive and at most 100,000,000, got -1"),
     ):
         with pytest.raises(error, match=message):
             CommandAdapter(*arguments)
@@ -98,7 +97,7 @@ def test_hello_has_a_time_limit_of_its_own():
     results = []
 
     def run_check():
-        with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3, start_seconds=20) as adapter:
+        with CommandAdapter([*PYTHON, "-c", slow], seconds=0.3) as adapter:
             results.extend(check(adapter, cases=CASES[:1]).results)
             adapter.start()
             process = process_id(adapter)
@@ -198,7 +197,7 @@ def test_any_reply_is_a_result_or_a_protocol_error(call, line):
 
 def client_of(line):
     """Return a client that has received hello, and receives this line next."""
-    client = Client("x", lambda: FixedReply(line), 1, 1, Recorder())
+    client = Client("x", lambda: FixedReply(line), 1, Recorder())
     client.start()
     return client
 

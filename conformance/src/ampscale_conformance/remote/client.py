@@ -25,7 +25,7 @@ from .process import Process
 from .transcript import Recorder, Recording
 
 SECONDS = 10.0
-START_SECONDS = 60.0  # includes the imports of the implementation
+START_SECONDS = 60.0  # time limit of the reply to hello; includes the imports of the implementation
 _SERVE = "import sys; sys.path[:] = {path}; from ampscale_conformance.remote.serve import main; sys.exit(main([{name!r}]))"
 _BYE_SECONDS = 2.0
 _STARTS = 3  # consecutive failures to start, after which the implementation is not started again
@@ -74,13 +74,11 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
     Adapter of an implementation that replies to protocol messages. It is the `ObjectTable` of its codec.
 
     *start* starts the implementation, or raises an `Interruption`; *command* is its command line, for error messages.
-    *seconds* is the time limit per reply, and *start_seconds* that of the reply to hello.
+    *seconds* is the time limit per reply, except for the reply to hello.
     """
 
-    def __init__(
-        self, command: str, start: Callable[[], Transport], seconds: float, start_seconds: float, recorder: Recorder
-    ) -> None:
-        self.command, self.seconds, self.start_seconds = command, seconds, start_seconds
+    def __init__(self, command: str, start: Callable[[], Transport], seconds: float, recorder: Recorder) -> None:
+        self.command, self.seconds = command, seconds
         self._start, self._recorder = start, recorder
         self._transport: Transport | None = None
         self._info: ImplementationInfo | None = None
@@ -175,7 +173,7 @@ class Client(RemoteMethods, AbstractContextManager["Client"]):
         except Interruption as interruption:
             self._recorder.end(interruption)
             raise
-        info = self._control("hello", {"protocol": PROTOCOL}, "hello", self.start_seconds)
+        info = self._control("hello", {"protocol": PROTOCOL}, "hello", START_SECONDS)
         if self._info not in (None, info):
             self._abort("hello", ProtocolError(f"expected the earlier reply {cut(str(self._info))}, got {cut(str(info))}"))
         self._info = info
@@ -229,31 +227,23 @@ class CommandAdapter(Client):
 
     Args:
         command: Program with its arguments. A string is split like a shell command; no shell is started.
-        seconds: Time limit per reply.
+        seconds: Time limit per reply, except for the reply to hello, which has 60 seconds.
         record: File to which all messages are written, for `ReplayAdapter`.
-        start_seconds: Time limit of the reply to hello.
 
     Raises:
-        TypeError: The command is neither a string nor a sequence of strings, or a time limit is not a number.
-        ValueError: The command is empty, or a time limit is not positive or exceeds three years.
+        TypeError: The command is neither a string nor a sequence of strings, or the time limit is not a number.
+        ValueError: The command is empty, or the time limit is not positive or exceeds three years.
         OSError: The file cannot be written.
     """
 
-    def __init__(
-        self,
-        command: str | Sequence[str],
-        seconds: float = SECONDS,
-        record: Path | None = None,
-        start_seconds: float = START_SECONDS,
-    ) -> None:
+    def __init__(self, command: str | Sequence[str], seconds: float = SECONDS, record: Path | None = None) -> None:
         words = shlex.split(command) if isinstance(command, str) else list(command)
         if not all(isinstance(word, str) for word in words):
             raise TypeError(f"command must be a string or a sequence of strings, got {command!r}")
         if not words:
             raise ValueError(f"command must name a program, got {command!r}")
         check_seconds("seconds", seconds)
-        check_seconds("start_seconds", start_seconds)
-        super().__init__(shlex.join(words), lambda: Process(words), seconds, start_seconds, Recorder(record, words))
+        super().__init__(shlex.join(words), lambda: Process(words), seconds, Recorder(record, words))
 
 
 class ReplayAdapter(Client):
@@ -265,7 +255,7 @@ class ReplayAdapter(Client):
 
     def __init__(self, file: Path) -> None:
         recording = Recording(file)
-        super().__init__(shlex.join(recording.command), recording.start, SECONDS, START_SECONDS, Recorder())
+        super().__init__(shlex.join(recording.command), recording.start, SECONDS, Recorder())
 
 
 def served(adapter: Adapter, seconds: float = SECONDS) -> CommandAdapter:

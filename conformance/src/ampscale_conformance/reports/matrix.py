@@ -25,7 +25,7 @@ _MEMBERS = (*(field.name for field in fields(Result)), "basis")
 class Matrix:
     """Results of several implementations. Data that results share is stored once, in a table, in the encoding of `tables`."""
 
-    date: str  # of its creation, in ISO 8601
+    date: str  # of its creation in UTC, in ISO 8601
     ampscale: str  # version of the library
     clauses: dict[str, dict[str, Any]]  # by id: chapter, level, basis, sentence, sources, link
     cases: dict[str, dict[str, Any]]  # by id, in reading order: clause, level, catches
@@ -43,13 +43,13 @@ class Matrix:
         return json.dumps(head | vars(self), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: str = "spec") -> Matrix:
+def of(reports: Iterable[Mapping[str, Any]], *, spec: str = "spec") -> Matrix:
     """
     Return the matrix of several reports, in their order. Ids of implementations consist of name and version.
 
-    The reports are JSON objects that match spec/conformance/report.schema.json, *date* is today in UTC by default, and *spec*
-    is the prefix of links to the specification. Raises a ValueError if a report is invalid, has a case twice, or has a case
-    under another clause or level than an earlier report.
+    The reports are JSON objects that match spec/conformance/report.schema.json, and *spec* is the prefix of links to the
+    specification. Raises a ValueError if a report is invalid, has a case twice, or has a case under another clause or level than
+    an earlier report.
     """
     tables = _Tables()
     implementations: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ def of(reports: Iterable[Mapping[str, Any]], *, date: str | None = None, spec: s
         implementations.append({"id": _id(report, {known["id"] for known in implementations}), **column})
     cases = dict(sorted(tables.cases.items(), key=lambda item: _sort_key(item[1]["clause"])))
     clause_table = {case["clause"]: clause(case["clause"], spec) for case in cases.values()}
-    date = datetime.now(UTC).date().isoformat() if date is None else date
+    date = datetime.now(UTC).date().isoformat()
     rows = tables.calls.rows, tables.transcripts.rows, tables.trajectories.rows
     return Matrix(date, __version__, clause_table, cases, *rows, implementations)
 
