@@ -181,14 +181,38 @@ def test_processors_without_float16_conversions_use_numpy_for_float16():
 
 @pytest.mark.slow
 @needs_numba
-def test_kernels_are_compiled_if_no_folder_can_be_written():
-    """Without a writable folder, numba caches nothing on disk."""
-    code = """
-        from numba.core import caching
-        caching.CacheImpl._locator_classes = []
-        print(norm() == expected, fused.kernel_choice_host().module.run_spans.__module__)
-    """
-    assert output_of(code, AMPSCALE_KERNELS="numba") == "True ampscale.backends.cpu.kernels"
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "caching.CacheImpl._locator_classes = []",
+        "def full(self, path): raise OSError('No space left on device')\ncaching.IndexDataCacheFile._open_for_write = full",
+    ],
+    ids=["no folder is writable", "disk is full"],
+)
+def test_kernels_are_compiled_if_nothing_can_be_cached(tmp_path, setup):
+    """Without a cache on disk, each process compiles the kernels again."""
+    code = f"""
+from numba.core import caching
+{setup}
+print(norm() == expected, fused.kernel_choice_host().module.run_spans.__module__)
+"""
+    environment = {"AMPSCALE_KERNELS": "numba", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert output_of(code, **environment) == "True ampscale.backends.cpu.kernels"
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.slow
+@needs_numba
+def test_damaged_cache_is_replaced(tmp_path):
+    """A crash of the machine or a full disk can damage the files in which numba caches the kernels."""
+    code = "print(norm() == expected, [sum(k.stats.cache_hits.values()) for k in [fused.kernel_choice_host().module.run_spans]])"
+    environment = {"AMPSCALE_KERNELS": "numba", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert output_of(code, **environment) == "True [0]"
+    for suffix in ("nbi", "nbc"):
+        for path in tmp_path.rglob(f"*.{suffix}"):
+            path.write_bytes(path.read_bytes()[:100])
+        assert output_of(code, **environment) == "True [0]"
+        assert output_of(code, **environment) == "True [1]"
 
 
 @needs_numba

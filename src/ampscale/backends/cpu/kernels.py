@@ -13,12 +13,14 @@ Spec: BACKENDS-bit-identical, SCALING-round-once, OVERFLOW-both-sides, NORMS-acc
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit, types
+from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
@@ -40,12 +42,29 @@ _triple, _, _features = cpu_target.target_context.codegen().magic_tuple()
 CONVERTS_FLOAT16 = "+f16c" in _features.split(",") or _triple.startswith(("aarch64", "arm64"))
 
 
+class _Cache(FunctionCache):
+    """Cache on disk in which a full disk or a damaged file costs time, but raises no error."""
+
+    def load_overload(self, *arguments: Any) -> Any:
+        """Return the compiled function, or None if it is not stored or cannot be read. Empty a cache that cannot be read."""
+        try:
+            return super().load_overload(*arguments)
+        except Exception:  # noqa: BLE001 - unpickling a damaged file can raise any exception
+            with suppress(OSError):
+                self.flush()
+
+    def save_overload(self, *arguments: Any) -> None:
+        """Store a compiled function if this is possible."""
+        with suppress(OSError):
+            super().save_overload(*arguments)
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile *function* when it is first called, and cache the result on disk if a cache folder is writable."""
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the folder of this module nor the user's cache folder is writable
-        return njit(nogil=True)(function)
+    dispatcher = njit(nogil=True)(function)
+    with suppress(RuntimeError):  # neither the folder of this module nor the user's cache folder is writable
+        dispatcher._cache = _Cache(function)
+    return dispatcher
 
 
 # An intrinsic returns its signature, and a function of context, builder, signature and arguments that generates LLVM code. Short
