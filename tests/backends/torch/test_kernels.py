@@ -126,13 +126,11 @@ def test_results_equal_the_definition_if_subnormal_numbers_are_flushed(dtype):
         assert equal([*unscaled, flag], [*expected, finite])
 
 
-def test_zero_tensors_are_read_but_not_written():
-    """A zero tensor of torch has no memory. A write raises torch's own error."""
+def test_zero_tensors_are_read():
+    """A zero tensor of torch has no memory."""
     tree = [torch.ones(3), torch._efficientzerotensor((4,)), torch.empty(0)]
     assert ampscale.global_norm(tree) == torch.tensor(3.0).sqrt()
     assert ampscale.unscale_and_check(tree, 3.0)[1]
-    with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
-        ampscale.unscale_check_and_norm(tree, 3.0, out=tree)
 
 
 def test_autograd_detects_that_saved_tensors_were_divided():

@@ -1,5 +1,7 @@
 """Errors for tensors that cannot be written in place."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ with torch.inference_mode():
 EMPTY = torch.from_numpy(np.zeros((0, 3), np.float32))  # NumPy gives it strides of zero, like those of an expanded tensor
 WRONG = {
     "expanded": (lambda: torch.ones(1).expand(4), ValueError, "memory for each value .* got an expanded tensor"),
+    "zero": (lambda: torch._efficientzerotensor((3,)), ValueError, "memory for each value .* got a zero tensor"),
     "leaf": (lambda: torch.ones(2, **LEAF), ValueError, "must be detached"),
     "view of a leaf": (lambda: torch.ones(2, **LEAF)[:1], ValueError, "must be detached"),
     "one of several views": (lambda: torch.ones(2, 2, **LEAF).clone().unbind()[0], ValueError, "must be detached"),
@@ -24,14 +27,15 @@ WRONG = {
 @pytest.mark.clause("OVERFLOW-in-place-checked")
 @pytest.mark.parametrize("function", [ampscale.unscale_and_check, ampscale.unscale_check_and_norm])
 @pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("scale", [2.0, torch.tensor(2.0)], ids=["number", "tensor"])
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, function):
+def test_a_tensor_that_cannot_be_written_raises_before_any_is_written(wrong, function, scale):
     """Torch itself would already have divided the first tensor."""
     make, error, message = WRONG[wrong]
     first, other = torch.full((3,), 8.0), make()
     for out in ([first, other], [first.clone(), other]):
         with pytest.raises(error, match=rf"^out\[1\] .*{message}"):
-            function([first, other], 2.0, out=out)
+            function([first, other], scale, out=out)
         assert out[0].tolist() == [8.0, 8.0, 8.0]
 
 
@@ -49,3 +53,14 @@ def test_an_inference_tensor_can_be_written_in_inference_mode(function):
     assert finite
     assert [array.tolist() for array in tree] == [[2.0] * 2, [2.0] * 3]
     assert other._version == 1
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_strided_nested_tensor_is_rejected():
+    """Torch's own error does not name the argument. Jagged nested tensors are supported."""
+    tree = [torch.ones(3), torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]
+    in_place = partial(ampscale.unscale_and_check, scale=torch.tensor(2.0), out=tree)
+    for function in (ampscale.all_finite, in_place, partial(ampscale.unscale, scale=3.0), ampscale.global_norm):
+        with pytest.raises(TypeError, match="must be strided, jagged or sparse COO, got nested"):
+            function(tree)
+    assert tree[0].tolist() == [1.0, 1.0, 1.0]
