@@ -195,10 +195,12 @@ def test_invalid_option_is_rejected_before_anything_is_written(tmp_path):
     [
         ("comprae", "ampscale: no such command 'comprae'; did you mean compare?"),
         ("conforms", "ampscale: no such command 'conforms'; did you mean conform?"),
-        ("zzz", "ampscale: no such command 'zzz'; see ampscale --help"),
+        ("z" * 999, f"ampscale: no such command '{'z' * 76}...; see ampscale --help"),
         ("--verison", "ampscale: no such option --verison; did you mean --version?"),
         ("presets pytorch", "ampscale presets: unknown preset 'pytorch'; did you mean torch?"),
         ("presets zzz", "ampscale presets: unknown preset 'zzz'; ampscale presets lists all"),
+        ("presets --json=x", "ampscale presets: Option '--json' does not take a value"),
+        ("convert in.json --to", "ampscale convert: Option '--to' requires an argument"),
         ("presets --jsn", "ampscale presets: no such option --jsn; did you mean --json?"),
         ("simulate torch --tarce x", "ampscale simulate: no such option --tarce; did you mean --trace?"),
         ("simulate torch --zzz", "ampscale simulate: no such option --zzz; see ampscale simulate --help"),

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 
 from .. import __version__
+from ..parsing import excerpt
 from .extras import exit_without
 
 try:
@@ -64,7 +65,7 @@ class Commands(Command, click.Group):
             raise
         except click.UsageError:
             remedy = suggestion(args[0], [*self.list_commands(ctx), "conform"], "see ampscale --help")
-            raise click.UsageError(f"no such command {args[0]!r}; {remedy}", ctx) from None
+            raise click.UsageError(f"no such command {excerpt(args[0])}; {remedy}", ctx) from None
 
 
 def _loaded(point: EntryPoint) -> click.Command:

@@ -41,20 +41,28 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse *args*. Reject an option that is given twice, because click would use only its last value."""
-        _, _, params = self.make_parser(ctx).parse_args(list(args))
-        for param, count in Counter(params).items():
-            if count > 1 and not param.multiple:
-                names = " or ".join([*param.opts, *param.secondary_opts])
-                raise click.UsageError(f"{names} was given {count} times; give it once", ctx)
-        return super().parse_args(ctx, args)
+        with _errors_of(ctx):
+            _, _, params = self.make_parser(ctx).parse_args(list(args))
+            for param, count in Counter(params).items():
+                if count > 1 and not param.multiple:
+                    names = " or ".join([*param.opts, *param.secondary_opts])
+                    raise click.UsageError(f"{names} was given {count} times; give it once")
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Invoke the callback and drop its result, so that `main` only returns an exit code. Add *ctx* to usage errors."""
-        try:
+        """Invoke the callback and drop its result, so that `main` only returns an exit code."""
+        with _errors_of(ctx):
             super().invoke(ctx)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
+
+
+@contextmanager
+def _errors_of(ctx: click.Context) -> Iterator[None]:
+    """Add *ctx*, which names the command, to a usage error of the block that has no context."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
 
 
 def command(*lines: str, short_help: str | None = None) -> Callable[[Callable[..., None]], click.Command]:
