@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.core import augment_usage_errors
 from click.shell_completion import CompletionItem
 
 from ..parsing import excerpt
@@ -41,7 +42,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse *args*. Reject an option that is given twice, because click would use only its last value."""
-        with _errors_of(ctx):
+        with augment_usage_errors(ctx):
             _, _, params = self.make_parser(ctx).parse_args(list(args))
             for param, count in Counter(params).items():
                 if count > 1 and not param.multiple:
@@ -51,18 +52,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Invoke the callback and drop its result, so that `main` only returns an exit code."""
-        with _errors_of(ctx):
+        with augment_usage_errors(ctx):
             super().invoke(ctx)
-
-
-@contextmanager
-def _errors_of(ctx: click.Context) -> Iterator[None]:
-    """Add *ctx*, which names the command, to a usage error of the block that has no context."""
-    try:
-        yield
-    except click.UsageError as error:
-        error.ctx = error.ctx or ctx
-        raise
 
 
 def command(*lines: str, short_help: str | None = None) -> Callable[[Callable[..., None]], click.Command]:

@@ -43,10 +43,9 @@ CONVERTS_FLOAT16 = "+f16c" in _features.split(",") or _triple.startswith(("aarch
 
 
 class _Cache(FunctionCache):
-    """Cache on disk in which a full disk or a damaged file costs time, but raises no error."""
+    """Cache on disk, in which a full disk or a damaged file costs time, but raises no error."""
 
     def load_overload(self, *arguments: Any) -> Any:
-        """Return the compiled function, or None if it is not stored or cannot be read. Empty a cache that cannot be read."""
         try:
             return super().load_overload(*arguments)
         except Exception:  # noqa: BLE001 - unpickling a damaged file can raise any exception
@@ -54,7 +53,6 @@ class _Cache(FunctionCache):
                 self.flush()
 
     def save_overload(self, *arguments: Any) -> None:
-        """Store a compiled function if this is possible."""
         with suppress(OSError):
             super().save_overload(*arguments)
 

@@ -41,7 +41,8 @@ def _one_program(*options: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
         @wraps(function)
         def run(tree: Tree, *operands: Scale, **static: Any) -> Any:
-            _check_dtype(static.get("dtype"))
+            if static.get("dtype") == "float64" and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+                raise TypeError("dtype must be 'float32' or None on JAX without jax_enable_x64, got 'float64'")
             arrays = leaves(tree)
             # The kernels round float64 numbers to their compute dtype.
             numbers = [np.float64(operand) if isinstance(operand, int | float) else operand for operand in operands]
@@ -284,11 +285,6 @@ def _calls(program: tuple[Hashable, ...], signature: tuple[Hashable, ...]) -> de
 
 def _norm_dtype(arrays: list[Array], dtype: str | None = None) -> str:
     return accumulation_dtype([unscaled_dtype(name_of(array.dtype), dtype) for array in arrays])
-
-
-def _check_dtype(dtype: str | None) -> None:
-    if dtype == "float64" and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
-        raise TypeError("dtype must be 'float32' or None on JAX without jax_enable_x64, got 'float64'")
 
 
 def _flattened(value: Any) -> Flattened | None:

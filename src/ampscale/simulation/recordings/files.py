@@ -56,7 +56,12 @@ def from_file(
         is_csv = Path(path).suffix.lower() == ".csv" and not _is_metrics(path, text)
     if is_csv:
         return from_csv(path, column, means)
-    return _from_log(path, text, log_format, step_pattern)
+    try:
+        return read_log(text, log_format, step_pattern).trace()
+    except ValueError as error:
+        other = None if recognized_formats(text) else other_character(text)
+        hint = f"; read as an overflow trace, it has {other}" if other else ""
+        raise ValueError(f"{path}, read as a training log: {error}{hint}") from None
 
 
 def read_text(path: str | Path) -> str:
@@ -79,12 +84,3 @@ def _is_metrics(path: str | Path, text: str) -> bool:
         remedy = "choose one with column=... or log_format='lightning'"
         raise ValueError(f"{path} has the flag columns {excerpt(flags)} and also the scales of Lightning's log; {remedy}")
     return is_metrics
-
-
-def _from_log(path: str | Path, text: str, log_format: str | None, step_pattern: str | None) -> Trace:
-    try:
-        return read_log(text, log_format, step_pattern).trace()
-    except ValueError as error:
-        other = None if recognized_formats(text) else other_character(text)
-        hint = f"; read as an overflow trace, it has {other}" if other else ""
-        raise ValueError(f"{path}, read as a training log: {error}{hint}") from None
