@@ -260,8 +260,37 @@ def collectives(_):
 
 
 @pytest.mark.clause("TORCH-dtensor-functions", "TORCH-dtensor-norms")
-def test_a_flag_and_a_norm_take_one_collective_each_and_no_host_read(gloo):
-    assert gloo.run(collectives) == 4 * [[[1, []], [2, []], [1, []]]]
+def test_a_flag_and_a_norm_take_one_collective_and_one_host_read_each(gloo):
+    """The read compares the operations of the ranks; gloo has written the numbers on the host."""
+    assert gloo.run(collectives) == 4 * [[[1, ["tolist"]], [2, 2 * ["tolist"]], [1, ["tolist"]]]]
+
+
+OPERATIONS = {
+    "overflow check": lambda array: ampscale.all_finite([array]),
+    "overflow check (scale: 2.0)": lambda array: ampscale.unscale_and_check([array], torch.tensor(2.0))[1],
+    "overflow check (scale: 4.0)": lambda array: ampscale.unscale_and_check([array], 4.0)[1],
+    "norm (arrays: 3, dtype: float32)": lambda array: ampscale.global_norm(3 * [array]),
+    "norm (arrays: 4, dtype: float32)": lambda array: ampscale.global_norm(4 * [array]),
+    "norm (arrays: 3, dtype: float64)": lambda array: ampscale.global_norm([array, array, array.double()]),
+    "local norms (arrays: 3, dtype: float32)": lambda array: ampscale.local_norms(3 * [array]),
+}
+
+
+def operations_that_differ(rank, usual):
+    """Return the error of each other operation on rank 2, and a norm after these errors. First messages have few values."""
+    array = DTensor.from_local(torch.ones(3), line(), [Shard(0)])
+    with patch.object(timed_group, "FIRST", 4):
+        errors = [message_of(OPERATIONS[usual if rank != 2 else other], array) for other in OPERATIONS if other != usual]
+        return errors, float(ampscale.global_norm(3 * [array]))
+
+
+@pytest.mark.clause("REPLICAS-error-names-ranks", "REPLICAS-sizes-compared")
+@pytest.mark.parametrize("usual", ["overflow check (scale: 2.0)", "norm (arrays: 3, dtype: float32)"])
+def test_an_operation_that_differs_is_an_error_on_all_ranks(gloo, usual):
+    """A message of another length would end a process of gloo, or change the sums."""
+    others = [other for other in OPERATIONS if other != usual]
+    errors = [f"operation differs: {other} on rank 2; {usual} on ranks 0, 1, 3" for other in others]
+    assert gloo.run(operations_that_differ, usual) == 4 * [[errors, 6.0]]
 
 
 def flag_with_another_engine(rank):

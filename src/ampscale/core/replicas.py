@@ -4,8 +4,10 @@ Collective operations that a loss scaler requires, and their implementation for 
 Spec: REPLICAS-mean-before-check, REPLICAS-one-flag, REPLICAS-same-decision, REPLICAS-single.
 """
 
+from collections import Counter
 from typing import Any, NamedTuple, Protocol
 
+from ..parsing import cut
 from .norms import LiftedNorm
 from .trees import leaves
 from .typing import Flag, Tree
@@ -27,6 +29,14 @@ def rank_names(ranks: list[int]) -> str:
         return f"rank {ranks[0]}"
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
     return f"ranks {', '.join(map(str, ranks[:8]))}{more}"
+
+
+def rank_difference(name: str, values: list[str], ranks: list[int]) -> str:
+    """Return a sentence that names the ranks with each value, the most frequent value last."""
+    counts = Counter(values)
+    groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
+    holders_of = {value: [rank for rank, other in zip(ranks, values, strict=True) if other == value] for value in groups}
+    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in holders_of.items())
 
 
 class Agreement(NamedTuple):

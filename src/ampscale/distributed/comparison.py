@@ -5,7 +5,6 @@ Spec: REPLICAS-settings-compared, REPLICAS-error-names-ranks.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, fields
 from functools import lru_cache
@@ -13,10 +12,9 @@ from itertools import zip_longest
 from typing import Any
 
 from ..core.dtypes import name_of
-from ..core.replicas import rank_names
+from ..core.replicas import rank_difference
 from ..core.rule import LossScaleRule
 from ..core.typing import Array
-from ..parsing import cut
 
 FIRST_NAMES = ("argument gradients", "mean", "call")  # reported first: each explains differences in those after it
 STRUCTURE = "gradients structure"  # setting whose items are paths: messages leave out the index of an item
@@ -104,7 +102,7 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     values = [rank_settings.get(name) for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
-    return _sentence(name, list(map(str, values)), ranks)
+    return rank_difference(name, list(map(str, values)), ranks)
 
 
 def _differ(values: Iterable[Any]) -> bool:
@@ -117,11 +115,3 @@ def _first_difference(name: str, lists: list[list[Any]]) -> tuple[str, list[Any]
         return f"length of {name}", [len(items) for items in lists]
     index, items = next((index, items) for index, items in enumerate(zip_longest(*lists)) if _differ(items))
     return name if name == STRUCTURE else f"{name}[{index}]", list(items)
-
-
-def _sentence(name: str, values: list[str], ranks: list[int]) -> str:
-    """Return a sentence that names the ranks with each value, the most frequent value last."""
-    counts = Counter(values)
-    groups = sorted(counts, key=lambda value: (counts[value], -values.index(value)))
-    holders_of = {value: [rank for rank, other in zip(ranks, values, strict=True) if other == value] for value in groups}
-    return f"{name} differs: " + "; ".join(f"{cut(value, 300)} on {rank_names(holders)}" for value, holders in holders_of.items())

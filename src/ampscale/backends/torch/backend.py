@@ -308,12 +308,12 @@ def _unscaled_shards(tree: Tree, scale: Scale, out: Tree, dtype: str | None) -> 
     if out is None:
         shards = Shards(tree)
         local, finite = unscale_and_check(shards.local, scale, dtype=dtype)
-        return shards.wrapped(local), shards.all_finite(finite)
+        return shards.wrapped(local), shards.all_finite(finite, scale)
     targets = Shards(out, "out")
     shards = targets if out is tree else Shards(tree)
     targets.check_placed_as(shards, "out")
     _, finite = unscale_and_check(shards.local, scale, targets.local, dtype)
-    return out, shards.all_finite(finite)
+    return out, shards.all_finite(finite, scale)
 
 
 def _check_targets(out: Tree) -> None:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from ...core.norms import LiftedNorm, norm_dtype, norm_of_sums, square_sums
 from ...core.trees import leaves, leaves_with_paths, unflatten
-from ...core.typing import Array, Flag, Tree
+from ...core.typing import Array, Flag, Scale, Tree
 from .groups import Ranks
 from .timed_group import all_reduce
 
@@ -65,14 +65,20 @@ class Shards:
         """Return a tree of DTensors whose local shards are in *local*, with the placements of this tree."""
         return unflatten(self._tree, map(_wrapped, leaves(local), self._tensors))
 
-    def all_finite(self, finite: Flag) -> Flag:
-        """Return True on all ranks if *finite* is True on all of them, that is, if the sum of the inverted flags is 0."""
-        return _summed(finite.logical_not().to(torch.int32), root_ranks(self._tensors)) == 0
+    def all_finite(self, finite: Flag, scale: Scale | None = None) -> Flag:
+        """
+        Return True on all ranks if *finite* is True on all of them, that is, if the sum of the inverted flags is 0.
+
+        With gloo, all ranks must have the same *scale*.
+        """
+        overflows = finite.logical_not().to(torch.int32).reshape(1)
+        return _summed(overflows, root_ranks(self._tensors), "overflow check", scale).reshape(()) == 0
 
     def norm(self) -> LiftedNorm:
         """Return the global norm of the tree, with the same bits on all ranks."""
         parts = [part.detach() for part in leaves(self.local)]
-        return norm_of_sums(_summed(square_sums(parts, self._copies()), _tree_ranks(self._tensors)), self._tensors)
+        sums = _summed(square_sums(parts, self._copies()), _tree_ranks(self._tensors), self._operation("norm"))
+        return norm_of_sums(sums, self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
@@ -80,10 +86,15 @@ class Shards:
         complex_dtype = torch.promote_types(dtype, torch.complex64)
         parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
         rows = [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
-        sums = _summed(torch.cat(rows), _tree_ranks(self._tensors)).split(list(map(len, rows)))
+        total = _summed(torch.cat(rows), _tree_ranks(self._tensors), self._operation("local norms"))
+        sums = total.split(list(map(len, rows)))
         empty = torch.empty(0, dtype=dtype)  # widens each norm to the common dtype
         zero = torch.zeros_like(sums[0][:1])  # sum of the squares of *empty*
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
+
+    def _operation(self, name: str) -> str:
+        """Return a text that ranks compare before they add up sums of squares."""
+        return f"{name} (arrays: {len(self._tensors)}, dtype: {norm_dtype(self._tensors)})"
 
     def _copies(self) -> list[int]:
         """Return, for each array, the number of ranks that store a copy of each value."""
@@ -119,10 +130,10 @@ def _is_dtensor(tensor: Array) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def _summed(values: Array, ranks: Ranks) -> Array:
+def _summed(values: Array, ranks: Ranks, operation: str, scale: Scale | None = None) -> Array:
     """Overwrite *values* with their sum over *ranks*, and return them. On a rank that is not in *ranks*, leave them unchanged."""
     if dist.get_rank() in ranks:
-        all_reduce(values, ranks)
+        all_reduce(values, ranks, operation, scale)
     return values
 
 

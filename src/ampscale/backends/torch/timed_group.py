@@ -12,15 +12,17 @@ from datetime import timedelta
 from traceback import clear_frames
 from typing import Any
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
 
-from ...core.replicas import RankError, rank_names
-from ...core.typing import Array
+from ...core.replicas import RankError, rank_difference, rank_names
+from ...core.typing import Array, Scale
 from .groups import LIMIT, Ranks, group_of, within
 from .records import GRACE, Records
 
+FIRST = 1020  # number of values that `TimedGroup.sum_checked_host` adds up in its first collective
 PATIENCE = 1.0  # seconds after which a rank that still waits handles signals, and records in torch's store that it waits
 
 _timed_groups: "WeakKeyDictionary[dist.ProcessGroup, dict[Ranks, TimedGroup]]" = WeakKeyDictionary()
@@ -60,6 +62,28 @@ class TimedGroup:
     def all_reduce(self, tensor: Array) -> None:
         """Overwrite *tensor* with the sum over all ranks."""
         self._await(lambda: self._wait(self._group.allreduce([tensor])))
+
+    def sum_checked_host(self, values: Array, operation: str, scale: Scale | None) -> None:
+        """
+        Overwrite *values*, int32 or float64 of shape (n,), with their sums over all ranks; check *operation* and *scale*.
+
+        gloo aborts a process that receives more values than it expects, or returns wrong sums. Therefore all first messages have
+        the same length, and contain two 16-bit words of a hash of *operation* and *scale*, and the squares of the words. If
+        ranks * sum(word**2) differs from sum(word)**2, the words differ, by the Cauchy-Schwarz inequality.
+        """
+        if scale is not None:
+            operation += f" (scale: {float(scale)})"
+        words = divmod(crc32(operation.encode()), 2**16)
+        start = values.new_tensor([*words, *(word**2 for word in words)], dtype=torch.float64)
+        first = torch.cat([start, values[:FIRST], values.new_zeros(max(0, FIRST - len(values)))])
+        self.all_reduce(first)
+        high, low, *squares = map(int, first[:4].tolist())
+        if [len(self._ranks) * square for square in squares] != [high**2, low**2]:
+            texts = self.all_gather(values.new_tensor([*operation.encode().ljust(100)], dtype=torch.uint8))
+            raise RankError(rank_difference("operation", [bytes(text.tolist()).decode().strip() for text in texts], self._ranks))
+        values[:FIRST] = first[4:][: len(values)]
+        if len(values) > FIRST:
+            self.all_reduce(values[FIRST:])
 
     def all_gather(self, tensor: Array) -> list[Array]:
         """Return the tensors of all ranks, which have the same shape and dtype."""
@@ -142,25 +166,25 @@ class TimedGroup:
             raise RankError(self._failure)
 
 
-def all_reduce(tensor: Array, ranks: Ranks) -> None:
+def all_reduce(values: Array, ranks: Ranks, operation: str, scale: Scale | None) -> None:
     """
-    Overwrite *tensor* with its sum over *ranks*, which include this rank.
+    Overwrite *values*, int32 or float64 of shape (n,), with their sums over *ranks*, which include this rank.
 
     On gloo, the time limit is the one that the program passed to `dist.init_process_group`, by default `LIMIT`. Other engines
     have only torch's own limit, since a wait for them would block the host. So has compiled code, which cannot contain a wait.
 
     Raises:
-        RankError: A rank does not take part within the time limit.
+        RankError: On gloo: a rank does not take part within the time limit, or has another *operation* or *scale*.
     """
     default = dist.distributed_c10d._get_default_group()
     backends = dict(pair.split(":") for pair in dist.get_backend_config(default).split(","))
-    if torch.compiler.is_compiling() or not tensor.is_cpu or backends.get("cpu") != "gloo":
-        dist.all_reduce(tensor, group=group_of(ranks))
+    if torch.compiler.is_compiling() or not values.is_cpu or backends.get("cpu") != "gloo":
+        dist.all_reduce(values, group=group_of(ranks))
         return
     timed_groups = _timed_groups.setdefault(default, {})
     if ranks not in timed_groups:
-        timeout = default._get_backend(tensor.device).options._timeout
+        timeout = default._get_backend(values.device).options._timeout
         seconds = LIMIT if timeout == dist.distributed_c10d.default_pg_timeout else timeout.total_seconds()
         timed_groups[ranks] = TimedGroup(f"{default.group_name}/{sorted(ranks)}", sorted(ranks), seconds)
         timed_groups[ranks].connect()
-    timed_groups[ranks].all_reduce(tensor)
+    timed_groups[ranks].sum_checked_host(values, operation, scale)
