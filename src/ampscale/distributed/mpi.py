@@ -20,9 +20,7 @@ from .communicator import RankCommunicator
 
 GRACE = 2.0  # seconds in which ranks that waited without success report this to each other
 LATE = 0.1  # seconds; a rank that stops after having waited less than this was late itself, so the error names it too
-STOPPED = (
-    27183  # first tag of messages of ranks that stop waiting; unusual, since the constructor sends them on the caller's comm
-)
+STOPPED = 27183  # first tag of messages of ranks that stop waiting; an unusual one, since *comm* is also the program's at first
 CREATIONS = mpi.Comm.Create_keyval()  # attribute of a `comm`: number of communicators that were created for it
 # Messages of ranks that stop waiting, by `is_late`. They are kept, since MPI may still read them.
 _ANSWERS = {False: np.zeros(1, np.uint8), True: np.ones(1, np.uint8)}

@@ -77,8 +77,7 @@ class Shards:
     def norm(self) -> LiftedNorm:
         """Return the global norm of the tree, with the same bits on all ranks."""
         parts = [part.detach() for part in leaves(self.local)]
-        sums = _summed(square_sums(parts, self._copies()), _tree_ranks(self._tensors), self._operation("norm"))
-        return norm_of_sums(sums, self._tensors)
+        return norm_of_sums(self._summed(square_sums(parts, self._copies()), "norm"), self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
@@ -86,20 +85,20 @@ class Shards:
         complex_dtype = torch.promote_types(dtype, torch.complex64)
         parts = [part.detach().to(complex_dtype if part.is_complex() else dtype) for part in leaves(self.local)]
         rows = [square_sums([part], [copies]) for part, copies in zip(parts, self._copies(), strict=True)]
-        total = _summed(torch.cat(rows), _tree_ranks(self._tensors), self._operation("local norms"))
-        sums = total.split(list(map(len, rows)))
+        sums = self._summed(torch.cat(rows), "local norms").split(list(map(len, rows)))
         empty = torch.empty(0, dtype=dtype)  # widens each norm to the common dtype
         zero = torch.zeros_like(sums[0][:1])  # sum of the squares of *empty*
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
 
-    def _operation(self, name: str) -> str:
-        """Return a text that ranks compare before they add up sums of squares."""
-        return f"{name} (arrays: {len(self._tensors)}, dtype: {norm_dtype(self._tensors)})"
+    def _summed(self, squares: Array, name: str) -> Array:
+        """Overwrite sums of squares with their sums over the ranks of the tree, and return them."""
+        operation = f"{name} (arrays: {len(self._tensors)}, dtype: {norm_dtype(self._tensors)})"
+        return _summed(squares, _tree_ranks(self._tensors), operation)
 
     def _copies(self) -> list[int]:
         """Return, for each array, the number of ranks that store a copy of each value."""
         ranks = _tree_ranks(self._tensors)
-        holder_counts = {mesh: len(ranks & _ranks_host(_root(mesh))) for mesh in _meshes(self._tensors)}
+        holder_counts = {mesh: len(ranks & _ranks_host(mesh._get_root_mesh())) for mesh in _meshes(self._tensors)}
         return [
             holder_counts[tensor.device_mesh] // _shards(tensor) if _is_dtensor(tensor) else len(ranks)
             for tensor in self._tensors
@@ -108,7 +107,7 @@ class Shards:
 
 def check_not_partial(tensor: Array, name: str) -> None:
     """Raise a TypeError if *tensor*, which will be written in place, is a DTensor with a partial placement."""
-    if _is_dtensor(tensor) and _is_partial(tensor):
+    if _is_partial(tensor):
         raise TypeError(
             f"{name} must be sharded or replicated to be written in place, got placements {tuple(tensor.placements)}: "
             "its value is the sum of all ranks' parts; call redistribute() first"
@@ -122,12 +121,11 @@ def local_part(tensor: Array) -> Array:
 
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
     """Return the ranks of the meshes of all DTensors in *tensors*. A slice of a mesh counts as the whole mesh."""
-    return frozenset[int]().union(*(_ranks_host(_root(mesh)) for mesh in _meshes(tensors)))
+    return frozenset[int]().union(*(_ranks_host(mesh._get_root_mesh()) for mesh in _meshes(tensors)))
 
 
 def _is_dtensor(tensor: Array) -> bool:
-    module = sys.modules.get(DTENSORS)
-    return module is not None and isinstance(tensor, module.DTensor)
+    return has_dtensors([tensor])
 
 
 def _summed(values: Array, ranks: Ranks, operation: str, scale: Scale | None = None) -> Array:
@@ -147,13 +145,6 @@ def _meshes(tensors: Iterable[Array]) -> set[Any]:
     return {tensor.device_mesh for tensor in tensors if _is_dtensor(tensor)}
 
 
-def _root(mesh: Any) -> Any:
-    """Return the mesh of which *mesh* is a slice, or *mesh* itself."""
-    if hasattr(mesh, "_get_root_mesh"):
-        return mesh._get_root_mesh()
-    return dist.device_mesh._mesh_resources.get_root_mesh(mesh)  # torch before 2.9
-
-
 @lru_cache
 def _ranks_host(mesh: Any) -> Ranks:
     return frozenset(mesh.mesh.flatten().tolist())
@@ -166,12 +157,12 @@ def _shards(tensor: Array) -> int:
 
 
 def _is_partial(tensor: Array) -> bool:
-    return any(placement.is_partial() for placement in tensor.placements)
+    return _is_dtensor(tensor) and any(placement.is_partial() for placement in tensor.placements)
 
 
 def _reduced(tensor: Array) -> Array:
     """Return *tensor*, with its partial placements reduced to replicated ones."""
-    if not (_is_dtensor(tensor) and _is_partial(tensor)):
+    if not _is_partial(tensor):
         return tensor
     from torch.distributed.tensor import Replicate
 
