@@ -66,11 +66,7 @@ class Shards:
         return unflatten(self._tree, map(_wrapped, leaves(local), self._tensors))
 
     def all_finite(self, finite: Flag, scale: Scale | None = None) -> Flag:
-        """
-        Return True on all ranks if *finite* is True on all of them, that is, if the sum of the inverted flags is 0.
-
-        With gloo, all ranks must have the same *scale*.
-        """
+        """Return True on all ranks if *finite* is True on all. With gloo, raise a RankError if their *scale* differs."""
         overflows = finite.logical_not().to(torch.int32).reshape(1)
         return _summed(overflows, root_ranks(self._tensors), "overflow check", scale).reshape(()) == 0
 
@@ -91,7 +87,7 @@ class Shards:
         return [norm_of_sums(torch.cat([row, zero]), [part, empty]) for row, part in zip(sums, leaves(self.local), strict=True)]
 
     def _summed(self, squares: Array, name: str) -> Array:
-        """Overwrite sums of squares with their sums over the ranks of the tree, and return them."""
+        """Overwrite *squares* with their sums over the ranks of the tree, and return them."""
         operation = f"{name} (arrays: {len(self._tensors)}, dtype: {norm_dtype(self._tensors)})"
         return _summed(squares, _tree_ranks(self._tensors), operation)
 
