@@ -17,7 +17,7 @@ from ...parsing import excerpt
 from .._arrays import HOST
 from .._calls import UNSCALED, Site
 from .._grad_scaler import Monitor, Progress
-from .._validation import MIN_SCALE, check_keys, rule_with, scale_as_float, warn_of_unused
+from .._validation import MIN_SCALE, is_loadable, rule_with, scale_as_float
 
 _RESET_BAD_STEPS_ON = {"accumulated": ("growth", "backoff"), "consecutive": ("finite", "backoff")}
 _FIELDS = {  # fields of the rule, by the names of the constructor's arguments
@@ -132,15 +132,14 @@ class StoredScale:
             state_dict: Mapping with Paddle's eight keys.
 
         Raises:
+            RuntimeError: *state_dict* is empty, so a disabled scaler returned it.
             TypeError: *state_dict* is not a mapping, or a value has the wrong type. Nothing was changed.
             ValueError: A key is missing or unknown, or a value is out of range. Nothing was changed.
 
         Spec: PADDLE-load-state-dict, PADDLE-load-rejects.
         """
-        if not self._enable:
-            warn_of_unused(state_dict)
+        if not is_loadable(state_dict, _KEYS, enabled=self._enable):
             return
-        check_keys(state_dict, _KEYS)
         check_bool(state_dict["use_dynamic_loss_scaling"], "use_dynamic_loss_scaling")
         check_count(state_dict["incr_count"], "incr_count", low=0)
         check_count(state_dict["decr_count"], "decr_count", low=0)

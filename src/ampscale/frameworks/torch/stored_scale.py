@@ -20,7 +20,7 @@ from ...core.trees import map_leaves
 from ...core.validation import check_bool, check_count
 from .._calls import READY, TORCH, UNPLACED, WRITING, Site
 from .._grad_scaler import Progress
-from .._validation import MIN_SCALE, check_keys, is_empty, rule_with, warn_of_unused
+from .._validation import MIN_SCALE, is_loadable, rule_with
 from .observer import Observer
 from .optimizer_step import update_scale
 from .validation import normal_scale_as_float, power_of_two_or_zero
@@ -131,12 +131,8 @@ class StoredScale:
 
         Spec: TORCH-load-state-dict, TORCH-load-rejects.
         """
-        if not self._enabled:
-            warn_of_unused(state_dict)
+        if not is_loadable(state_dict, _KEYS, enabled=self._enabled):
             return
-        if is_empty(state_dict):
-            raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
-        check_keys(state_dict, _KEYS)
         scale = normal_scale_as_float(state_dict["scale"], "scale")
         check_count(state_dict["_growth_tracker"], "_growth_tracker", low=0)
         rule = rule_with(self._rule, _FIELDS, **{name: state_dict[name] for name in _CONSTANTS})
