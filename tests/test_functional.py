@@ -69,7 +69,7 @@ def test_scale_must_be_positive_and_finite(function):
 def test_scale_must_have_a_valid_type_and_shape():
     """An array belongs to the library of the tree. The message for a state of a scaler contains the remedy."""
     tree = np.ones(2, F32)
-    types = [True, "2", None, [2.0], 2j, np.True_, np.float16(2), np.asarray(2, DTYPES["bfloat16"]), np.int64(2)]
+    types = [True, "2", None, F32, [2.0], 2j, np.True_, np.float16(2), np.asarray(2, DTYPES["bfloat16"]), np.int64(2)]
     types += [np.asarray(2j), np.asarray("2")]
     rows = [((tree, value), {}, TypeError, r"^(scale|the dtype of an array) must be .*, got ") for value in types]
     for shape in ((2,), (0,), (1, 1)):
@@ -136,6 +136,7 @@ def test_invalid_out_raises_before_it_is_written(function):
     outs = [([valid, array], error, r"^out\[1\] must ") for array, error in invalid]
     other_structures = ([], [np.zeros(1)], [np.zeros(1), None], {"a": np.zeros(1), "b": np.zeros(1)})
     outs += [(other, ValueError, r"^out must have the arrays .*out\[1\]") for other in other_structures]
+    outs.append((F32, TypeError, r"^out must be an array, .*, got <class 'numpy.float32'>$"))  # instead of dtype
     outs.append(([valid, 1.0], TypeError, r"^out\[1\] must be an array, or a tuple, list or dict of arrays, or None, got float$"))
     tree = [np.ones(2, F32), np.ones(2, F32)]
     assert_rejected([function], [((tree, 2.0), {"out": out}, error, message) for out, error, message in outs])

@@ -15,7 +15,7 @@ from .core.dtypes import FLOATS, accumulation_dtype, name_of
 from .core.namespaces import check_one_library, device_of, namespace_of, quiet
 from .core.scaling import in_dtype, scalar_like, widened
 from .core.step import apply_updates, incremented
-from .core.trees import leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
+from .core.trees import is_array, leaves, leaves_with_paths, map_leaves, select, unflatten, zip_leaves
 from .core.typing import Array, Flag, Tree
 from .core.validation import check_alike, check_bool, check_flag, check_gradients, check_not_traced, check_number, check_type
 from .network import Network, Parameter
@@ -345,7 +345,7 @@ def _schedule(learning_rate: LearningRate) -> Callable[[Array, str], Array]:
         create = partial(xp.asarray, dtype=getattr(xp, dtype), device=device_of(count))
         if callable(learning_rate):
             rate = learning_rate(count)
-            if not array_api_compat.is_array_api_obj(rate):
+            if not is_array(rate):
                 _check_float32(rate, "the result of learning_rate", f"an array of shape (), or {_NON_NEGATIVE}")
             elif tuple(rate.shape):
                 raise ValueError(f"the result of learning_rate must have shape (), got {tuple(rate.shape)}")

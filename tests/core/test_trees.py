@@ -78,6 +78,7 @@ def test_leaf_that_is_not_an_array_raises():
         ((ONE, {"a": {"b": "w"}}), "tree[1]['a']['b']", "str"),
         ([Pair(ONE, {3})], "tree[0][1]", "set"),
         ([defaultdict(list)], "tree[0]", "defaultdict"),
+        ({"w": np.float32}, "tree['w']", "<class 'numpy.float32'>"),  # a class has the attributes of its arrays
     ]
     message = "^{} must be an array.*got {}$"
     cases = [(path, partial(leaves, tree), TypeError, message.format(re.escape(path), name)) for tree, path, name in rows]

@@ -22,7 +22,7 @@ from ..parsing import excerpt
 from .dtypes import name_of
 from .namespaces import check_one_library, default_namespace, device_of, divide, quiet
 from .rule_constants import RuleConstants
-from .trees import select
+from .trees import is_array, select
 from .typing import Array, Flag, Namespace
 from .validation import check_flag
 
@@ -210,7 +210,7 @@ def check_state(state: Any) -> None:
         raise TypeError(f"{expected} {type(state).__name__}")
     values = [*state[:3], *(value for value in state[3:] if value is not None)]
     are_numbers = type(state.scale) is float and all(isinstance(value, int | float) for value in values)
-    if not are_numbers and not all(map(array_api_compat.is_array_api_obj, values)):
+    if not are_numbers and not all(map(is_array, values)):
         raise TypeError(f"{expected} {excerpt(tuple(state))}")
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-import array_api_compat
-
 from ..parsing import excerpt
 from . import machine, machine_floats
 from .machine import LossScaleState
 from .rule_constants import RuleConstants
+from .trees import is_array
 from .typing import Array, Flag
 
 
@@ -103,7 +102,7 @@ class LossScaleRule(RuleConstants):
         """
         if isinstance(like, float):
             return machine_floats.init_host(self)
-        if like is not None and (isinstance(like, type) or not array_api_compat.is_array_api_obj(like)):
+        if like is not None and not is_array(like):
             raise TypeError(f"like must be an array, a Python float or None, got {excerpt(like)} of type {type(like).__name__}")
         return machine.init(self, like)
 

@@ -34,6 +34,11 @@ def register_container(flatten: Callable[[Any], Flattened | None]) -> None:
     _flatteners.append(flatten)
 
 
+def is_array(value: Any) -> bool:
+    """Return True if *value* is an array. A class of arrays or of NumPy scalars, such as ``np.float32``, is not."""
+    return array_api_compat.is_array_api_obj(value) and not isinstance(value, type)
+
+
 def leaves(tree: Tree, name: str = "tree") -> list[Array]:
     """Return the arrays of *tree* in order, dicts in insertion order. Raise the errors of `leaves_with_paths`."""
     try:
@@ -136,7 +141,7 @@ def _gathered(tree: Tree, levels: int = MOST_LEVELS) -> list[Array] | None:
         return []
     children = _members(tree)
     if children is None:
-        return [tree] if array_api_compat.is_array_api_obj(tree) else None
+        return [tree] if is_array(tree) else None
     if not levels:
         raise RecursionError
     if _are_arrays(children):
@@ -179,7 +184,7 @@ def _plain_key(key: Any) -> Any:
 
 def _are_arrays(values: Sequence[Any]) -> bool:
     """Return True if all *values* are arrays."""
-    return all(map(array_api_compat.is_array_api_obj, one_of_each_type(values)))
+    return all(map(is_array, one_of_each_type(values)))
 
 
 def _walk(tree: Tree, path: str, levels: int = MOST_LEVELS) -> Iterator[tuple[str, Array]]:
@@ -215,9 +220,10 @@ def _too_deep(tree: Tree, name: str) -> str:
 
 
 def _check_leaf(path: str, leaf: Any) -> None:
-    if not array_api_compat.is_array_api_obj(leaf):
+    if not is_array(leaf):
         remedy = next((remedy for name, remedy in _REMEDIES.items() if hasattr(leaf, name)), "")
-        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {type_name(leaf)}{remedy}")
+        actual = leaf if isinstance(leaf, type) else f"{type_name(leaf)}{remedy}"
+        raise TypeError(f"{path} must be an array, or a tuple, list or dict of arrays, or None, got {actual}")
 
 
 def _children(tree: Tree) -> list[tuple[Any, Tree]] | None:
@@ -245,7 +251,7 @@ def _members(tree: Tree) -> list[Tree] | None:
 
 def _flattened(tree: Tree) -> Flattened | None:
     """Return the result of the registered function that supports the type of *tree*; None if there is none."""
-    if not _flatteners or tree is None or array_api_compat.is_array_api_obj(tree):
+    if not _flatteners or tree is None or is_array(tree):
         return None
     return next(filter(None, (flatten(tree) for flatten in _flatteners)), None)
 

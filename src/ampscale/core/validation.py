@@ -15,7 +15,7 @@ import array_api_compat
 
 from ..parsing import excerpt
 from .dtypes import COMPLEX_PARTS, FLOATS, INTEGERS, argument_name, is_scalable, name_of, plain_name
-from .trees import leaves, leaves_with_paths, one_of_each_type
+from .trees import is_array, leaves, leaves_with_paths, one_of_each_type
 from .type_names import type_name
 from .typing import Array, DType, Flag, Scale, Tree
 
@@ -99,7 +99,7 @@ def result_dtype(dtype: DType | None, out: Tree = None) -> str | None:
 
 def check_scale_array(value: Any, name: str) -> None:
     """Check that *value* is a float32 or float64 array of shape () or (1,); float16 cannot represent a scale of 2**16."""
-    if not array_api_compat.is_array_api_obj(value):
+    if not is_array(value):
         raise TypeError(f"{name} must be an array of shape () or (1,), got {excerpt(value)} of type {type_name(value)}")
     for layout in ("sparse", "mkldnn", "nested"):
         if getattr(value, f"is_{layout}", False):
@@ -116,7 +116,7 @@ def check_scale_host(value: Scale, name: str = "scale") -> None:
 
     The values of arrays other than NumPy's are not read: this could require a host synchronization, or fail during tracing.
     """
-    if type(value) not in (int, float) and array_api_compat.is_array_api_obj(value):
+    if type(value) not in (int, float) and is_array(value):
         check_scale_array(value, name)
         if not array_api_compat.is_numpy_array(value):
             return
@@ -138,7 +138,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     """Check that *value* is a bool, or a bool array of shape () or *shape*."""
     if isinstance(value, bool):
         return
-    if not array_api_compat.is_array_api_obj(value):
+    if not is_array(value):
         remedy = _UNPACK if isinstance(value, tuple) else ""
         raise TypeError(f"{name} must be a bool or a bool array, got {excerpt(value)} of type {type_name(value)}{remedy}")
     if name_of(value.dtype) != "bool":
@@ -150,7 +150,7 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
 
 def check_loss(value: Any) -> None:
     """Raise a TypeError if *value*, the result of a network, is not one array."""
-    if not array_api_compat.is_array_api_obj(value):
+    if not is_array(value):
         remedy = "; return the loss alone, without auxiliary values" if isinstance(value, tuple) else ""
         raise TypeError(f"a network must return its loss as one array, got {type_name(value)}{remedy}")
 
@@ -201,12 +201,11 @@ def check_not_traced(array: Array, name: str, owner: str, alternative: str = "am
 def check_gradients(params: Tree, rows: list[tuple[Any, ...]]) -> None:
     """Raise an error unless each gradient, the second item of a row, is None or a float array of its parameter's shape."""
     for index, (param, gradient, *_) in enumerate(rows):
-        is_array = array_api_compat.is_array_api_obj(gradient)
-        is_float = is_array and name_of(gradient.dtype) in FLOATS
+        is_float = is_array(gradient) and name_of(gradient.dtype) in FLOATS
         if gradient is None or (is_float and tuple(gradient.shape) == tuple(param.shape)):
             continue
         path = leaves_with_paths(params, "gradients")[index][0]
-        if not is_array:
+        if not is_array(gradient):
             raise TypeError(f"{path} must be an array, got {excerpt(gradient)} of type {type_name(gradient)}")
         if not is_float:
             raise TypeError(f"{path} must have one of the dtypes {list(FLOATS)}, got {name_of(gradient.dtype)}")

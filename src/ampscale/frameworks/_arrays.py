@@ -4,6 +4,7 @@ import array_api_compat
 import numpy as np
 
 from ..core.namespaces import as_array
+from ..core.trees import is_array
 from ..core.typing import Array, Flag, Scale
 
 HOST = np.zeros(())  # argument *like* of `LossScaleRule.init`, for a state on the host
@@ -30,4 +31,4 @@ def snapshot(array: Array) -> Array:
 
 def scale_snapshot(scale: Scale, like: Array) -> Array:
     """Return a snapshot of *scale*. A number becomes an array in the library and on the device of *like*."""
-    return snapshot(scale) if array_api_compat.is_array_api_obj(scale) else as_array(scale, like)
+    return snapshot(scale) if is_array(scale) else as_array(scale, like)

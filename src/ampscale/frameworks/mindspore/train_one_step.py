@@ -10,7 +10,7 @@ from ...core.namespaces import as_array, check_one_library
 from ...core.replicas import SINGLE_REPLICA, Agreement, Communicator, SingleReplica
 from ...core.scaling import scalar_like
 from ...core.step import StepReport, StepStatus, seed_like
-from ...core.trees import leaves
+from ...core.trees import is_array, leaves
 from ...core.typing import Array, Flag, Tree
 from ...core.validation import check_flag, check_loss, check_methods, check_not_traced, check_scale_array
 from ...parsing import excerpt
@@ -96,7 +96,7 @@ class TrainOneStepWithLossScaleCell:
         communicator: Communicator = SINGLE_REPLICA,
     ) -> None:
         self.network = callable_network(network)
-        self.loss_scaling_manager: Any = None if array_api_compat.is_array_api_obj(scale_sense) else _checked_cell(scale_sense)
+        self.loss_scaling_manager: Any = None if is_array(scale_sense) else _checked_cell(scale_sense)
         self.scale_sense = self._initial_scale(scale_sense)
         self.optimizer = optimizer
         self._optimizer_wrapper = wrap_optimizer(optimizer, self.network)
@@ -325,7 +325,7 @@ class TrainOneStepWithLossScaleCell:
         rate = self._optimizer_wrapper.learning_rate
         if isinstance(rate, int | float):
             return scalar_like(rate, like, array_api_compat.array_namespace(like).float32)
-        return snapshot(rate) if array_api_compat.is_array_api_obj(rate) else None
+        return snapshot(rate) if is_array(rate) else None
 
     def _compared_numbers(self) -> dict[str, Any]:
         """Return the numbers that must be equal on all ranks: the scale, and the counts of a dynamic update cell."""
