@@ -330,6 +330,16 @@ def test_excerpt_of_a_short_value_is_its_repr():
         assert excerpt(value, 100) == repr(value)
 
 
+def test_excerpt_of_a_value_whose_repr_raises_names_its_type():
+    """An example is an array of JAX whose buffer was donated."""
+
+    class Deleted:
+        def __repr__(self):
+            raise RuntimeError("Array has been deleted")
+
+    assert "Deleted object at 0x" in excerpt([1, Deleted()], 200)
+
+
 def test_excerpt_formats_only_the_beginning_of_a_long_value():
     """The length is limited even for a list that contains itself."""
     endless = [1]

@@ -139,7 +139,10 @@ def _pieces(value: object, limit: int, levels: int = DEEPEST) -> Iterator[str]:
     elif type(value) in (list, tuple, dict):
         yield from _members(value, limit, levels - 1)
     else:
-        yield repr(value)
+        try:
+            yield repr(value)
+        except Exception:  # noqa: BLE001 - such as that of a JAX array whose buffer was donated
+            yield object.__repr__(value)
 
 
 def _members(container: Any, limit: int, levels: int) -> Iterator[str]:
