@@ -224,6 +224,12 @@ def test_state_and_report_are_on_the_device_of_the_parameters(create):
     assert {leaf.device for leaf in (*leaves(new_state), *leaves(report))} == {device}
 
 
+def test_state_of_a_float64_scalar_consists_of_arrays():
+    """A NumPy scalar of float64 is also a Python float."""
+    state = init_train_state([np.float64(1.0)], SGD(network([np.float64(1.0)])), RULE)
+    assert (state.scaler.scale.dtype, state.attempted.dtype) == ("float32", "int32")
+
+
 @pytest.mark.clause("STEP-status")
 def test_status_codes_are_fixed():
     """Users write the codes to logs."""

@@ -23,6 +23,7 @@ import array_api_compat
 
 from .dtypes import compute_dtype, name_of
 from .machine import LossScaleState
+from .machine import init as init_scaler
 from .namespaces import check_one_library, namespace_of, quiet
 from .norms import LiftedNorm, coefficient_of, unlifted
 from .replicas import SINGLE_REPLICA, Communicator
@@ -141,7 +142,7 @@ class StepReport(NamedTuple):
 
 def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossScaleRule) -> TrainState:
     """Create the state before the first step, in the library and on the device of the first parameter."""
-    scaler = rule.init(like=next(iter(leaves(params)), None))
+    scaler = init_scaler(rule, like=next(iter(leaves(params)), None))
     zeros_like = array_api_compat.array_namespace(scaler.scale).zeros_like
     # Create two buffers, so that JAX can donate both.
     attempted, applied = zeros_like(scaler.good_steps), zeros_like(scaler.good_steps)
