@@ -1,5 +1,6 @@
 """`LossScaler`, `StaticLossScaler`, `DynamicLossScaler` and `all_finite`, as MindSpore documents them."""
 
+import array_api_strict
 import ml_dtypes
 import numpy as np
 import pytest
@@ -69,11 +70,19 @@ def test_scale_value_is_a_float32_copy(scaler_of):
         assert scaler.scale_value in (np.float32(value), max(1, np.float32(value) / 2))  # a dynamic scale has backed off
 
 
-def test_an_error_names_mindspores_argument():
-    """The functions that the methods call have another name for this argument."""
-    for function in (StaticLossScaler(8).scale, DynamicLossScaler(8, 2, 3).unscale):
-        with pytest.raises(TypeError, match=r"^inputs\[0\] must be an array, .*, got float$"):
-            function([1.0])
+def test_an_error_names_mindspores_argument_and_changes_nothing():
+    """The functions that the methods call have another name for this argument. The scale then moves to any library."""
+    one, strict = array(1), array_api_strict.ones(1)
+    for scaler in (StaticLossScaler(8), DynamicLossScaler(8, 2, 3)):
+        for inputs, message in (
+            ([1.0], r"inputs\[0\] must be an array, .*, got float"),
+            ([strict, array_api_strict.asarray(1)], r"inputs\[1\] must be floating-point or complex, got int64"),
+            ([strict, one], r"arrays must .*inputs\[0\] from array_api_strict .*inputs\[1\] from numpy on cpu"),
+        ):
+            for function in (scaler.scale, scaler.unscale):
+                with pytest.raises(TypeError, match=f"^{message}$"):
+                    function(inputs)
+        assert scaler.scale(one) == 8
 
 
 def test_repr_has_the_class_and_the_scale():

@@ -8,10 +8,11 @@ import array_api_compat
 
 from ... import functional, presets
 from ...core.machine import LossScaleState
-from ...core.trees import leaves, map_leaves
+from ...core.namespaces import check_one_library
+from ...core.trees import is_array, leaves, map_leaves
 from ...core.type_names import type_name
 from ...core.typing import Array, Flag, Tree
-from ...core.validation import check_count, check_flag, check_not_traced
+from ...core.validation import check_count, check_flag, check_not_traced, check_scalable
 from .._arrays import HOST, snapshot
 from .._validation import check_keys, check_scale_value, scale_as_float
 
@@ -42,7 +43,7 @@ def all_finite(inputs: tuple[Array, ...] | list[Array]) -> Flag:
     if not inputs:
         raise ValueError("inputs must contain at least one array, got none")
     for index, value in enumerate(inputs):
-        if not array_api_compat.is_array_api_obj(value):
+        if not is_array(value):
             raise TypeError(f"inputs[{index}] must be an array, got {type_name(value)}")
     return functional.all_finite(inputs)
 
@@ -122,15 +123,21 @@ class _PlacedScaler(LossScaler):
 
     def scale(self, inputs: Tree) -> Tree:
         """Multiply *inputs* by the scale; see `LossScaler.scale`."""
-        return functional.scale(inputs, self._placed_state(inputs).scale)
+        return functional.scale(inputs, self._scale_for(inputs))
 
     def unscale(self, inputs: Tree) -> Tree:
         """Divide *inputs* by the scale; see `LossScaler.unscale`."""
-        return functional.unscale(inputs, self._placed_state(inputs).scale)
+        return functional.unscale(inputs, self._scale_for(inputs))
+
+    def _scale_for(self, inputs: Tree) -> Array:
+        """Return the scale in the library and on the device of *inputs*. Invalid inputs raise an error, and move nothing."""
+        check_one_library(inputs=inputs)
+        check_scalable(inputs, "inputs")
+        return self._placed_state(inputs).scale
 
     def _placed_state(self, inputs: Tree) -> LossScaleState:
         """Return the state, after moving it to the library and device of the first array in *inputs* if it has not been moved."""
-        like = next(iter(leaves(inputs, "inputs")), None)
+        like = next(iter(leaves(inputs)), None)
         if like is not None and not self._is_placed:
             xp = array_api_compat.array_namespace(like)
             device = array_api_compat.device(like)
