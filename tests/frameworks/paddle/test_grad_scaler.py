@@ -42,9 +42,10 @@ def test_repr_has_the_scale_and_the_counts():
 
 @pytest.mark.clause("PADDLE-scale-argument")
 def test_only_arrays_can_be_scaled():
-    """A number and a list are rejected."""
-    for wrong in (1.0, [array(1)]):
-        with pytest.raises(TypeError, match=r"var must be an array, got .* of type (float|list)"):
+    """A number, a list, a dtype and an integer are rejected."""
+    expected = r"^var must be (an array, got .* of type (float|list|type)|floating-point or complex, got int64)$"
+    for wrong in (1.0, [array(1)], np.float32, np.asarray(1)):
+        with pytest.raises(TypeError, match=expected):
             GradScaler().scale(wrong)
 
 

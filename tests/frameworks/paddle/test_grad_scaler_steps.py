@@ -79,7 +79,8 @@ def test_unsupported_arguments_of_minimize_change_nothing(scaler):
 def test_an_optimizer_must_have_parameters_and_a_step(call):
     """A TypeError names the type of the value. `unscale_` and `abandon` require no step."""
     module = SimpleNamespace(parameters=list, step=list)  # `parameters` is a method, like that of a torch module
-    wrong = [("optimizer", value, TypeError) for value in (1, object(), [array(1)], lambda: None, module)]
+    arrays = SimpleNamespace(parameters=[array(1)], step=list)  # arrays have no attribute `grad`
+    wrong = [("optimizer", value, TypeError) for value in (1, object(), [array(1)], lambda: None, module, arrays)]
     if call in ("minimize", "step"):
         wrong.append(("optimizer", SimpleNamespace(parameters=[]), TypeError))
     check_rejected(lambda _, value: getattr(scaler_at(8), call)(value), wrong, got=lambda value: type(value).__name__)

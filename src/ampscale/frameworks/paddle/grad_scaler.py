@@ -4,14 +4,13 @@ import inspect
 from contextlib import suppress
 from typing import Any
 
-import array_api_compat
-
 from ... import functional
 from ...core.replicas import SINGLE_REPLICA, Communicator, SingleReplica
 from ...core.scaling import widened
+from ...core.trees import is_array
 from ...core.type_names import type_name
 from ...core.typing import Array
-from ...core.validation import check_methods
+from ...core.validation import check_methods, check_scalable
 from ...parsing import excerpt
 from .._calls import OTHER_UNSCALED, PADDLE, PADDLE_FIXED, READY, STEPPED, STEPPING, UNSCALED, UNSCALING, Site, call_site
 from .._grad_scaler import Monitor, OptimizerNumbers, Progress, versions_of
@@ -111,8 +110,9 @@ class GradScaler(StoredScale):
         """
         if not self._enable:
             return var
-        if not array_api_compat.is_array_api_obj(var):
+        if not is_array(var):
             raise TypeError(f"var must be an array, got {excerpt(var)} of type {type_name(var)}")
+        check_scalable(var, "var")
         if self._monitor is not None and getattr(var, "requires_grad", True):  # torch: not the loss of an evaluation
             self._monitor.observe_loss(var.detach() if hasattr(var, "detach") else var)
         return functional.scale(widened(var), self.get_loss_scaling())

@@ -19,7 +19,7 @@ def parameters_of(optimizer: Any) -> list[Any]:
         return [param for group in optimizer.param_groups for param in group["params"]]
     parameters = getattr(optimizer, "parameters", None)
     # A method, as in torch modules, is rejected, and so is an iterator, which can be read only once.
-    if not isinstance(parameters, list | tuple):
+    if not isinstance(parameters, list | tuple) or not all(hasattr(parameter, "grad") for parameter in parameters):
         expected = "a torch.optim.Optimizer, or have a list of parameters, each with value and grad"
         raise TypeError(f"optimizer must be {expected}, got {type(optimizer).__name__}")
     return list(parameters)
