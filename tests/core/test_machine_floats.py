@@ -88,6 +88,14 @@ def test_invalid_flag_for_a_state_of_numbers_raises():
     assert unexpected(cases) == []
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_counts_in_arrays_are_unchanged(finite):
+    """A state that was restored from a file can have a Python float as its scale, and arrays as its counts."""
+    state = machine.LossScaleState(8.0, np.asarray(1), np.asarray(0))
+    assert LossScaleRule(hysteresis=2).update(state, finite)[:3] == (8.0, 2 * finite, 1 - finite)
+    assert state[:3] == (8.0, 1, 0)
+
+
 def test_scalars_batches_and_other_dtypes_use_the_reference():
     """NumPy scalars, batches, and float64 states of a float32 rule do not use the arithmetic on Python numbers."""
     rule = LossScaleRule(init_scale=8.0, growth_factor=1.1, growth_interval=1)

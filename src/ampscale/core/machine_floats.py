@@ -123,9 +123,10 @@ def step_of(rule: RuleConstants) -> Step:
     def step(state: HostState, finite: bool) -> HostState | None:
         _, good_steps, bad_steps, window_steps, old_scale = state
         scale = old_scale
-        window_steps += 1
+        # Do not add in place, which would change an array that stands for a number.
+        window_steps = window_steps + 1
         if finite:
-            good_steps += 1
+            good_steps = good_steps + 1
             if good_steps >= interval and not scale >= constants.blocks_growth_at:  # not "<", since the bound can be NaN
                 grown = rounded(scale * (constants.growth if bad_steps else constants.warmup_growth))
                 is_skipped = rule.skip_infinite_growth and math.isinf(grown)
@@ -136,7 +137,7 @@ def step_of(rule: RuleConstants) -> Step:
             if finite_resets:
                 bad_steps = 0
         else:
-            bad_steps += 1
+            bad_steps = bad_steps + 1
             due = (
                 bad_steps >= hysteresis
                 if rule.overflow_tolerance is None
