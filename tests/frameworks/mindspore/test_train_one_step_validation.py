@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import array_api_strict
 import numpy as np
 import pytest
 from frameworks.networks import FINE, Recorder, array, bits, input_of, linear
@@ -46,12 +45,18 @@ def test_a_scale_array_must_be_positive_and_finite(library, value):
     assert float(library.to_numpy(cell.scale_sense)) == 8
 
 
-@pytest.mark.clause("MINDSPORE-cell-scale-checked")
-def test_the_scale_must_be_of_the_library_of_the_parameters():
-    """Without this check, the first step would fail in the backward pass."""
-    scale = array_api_strict.asarray(8, dtype=array_api_strict.float32)
-    with pytest.raises(TypeError, match=r"one library and one device, got params from numpy .*; scale_sense"):
-        TrainOneStepWithLossScaleCell(linear(), Recorder(), scale)
+@pytest.mark.clause("MINDSPORE-cell-scale-checked", "MINDSPORE-set-sense-scale-checked")
+@on("strict", "jax")
+def test_the_scale_must_be_of_the_library_of_the_parameters(library):
+    """Without this check, the next step would fail in the backward pass. JAX has the dtypes of NumPy."""
+    cell, scale = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8)), library.array(8.0)
+    for call, names in (
+        (lambda: TrainOneStepWithLossScaleCell(linear(), Recorder(), scale), "params from numpy .*; scale_sense"),
+        (lambda: cell.set_sense_scale(scale), "current_scale from numpy .*; sens"),
+        (lambda: cell.load_state_dict({"scale_sense": scale, "update_cell": {}}), "current_scale from numpy .*; scale_sense"),
+    ):
+        with pytest.raises(TypeError, match=f"^arrays must come from one library and one device, got {names} from"):
+            call()
 
 
 @pytest.mark.clause("MINDSPORE-set-sense-scale")

@@ -273,7 +273,7 @@ class TrainOneStepWithLossScaleCell:
             sens: Array with the shape and dtype of the current scale; positive and finite. It is copied.
 
         Raises:
-            TypeError: *sens* is not an array, or has the wrong dtype.
+            TypeError: *sens* is not an array, or has another dtype, library or device than the current scale.
             ValueError: *sens* has the wrong shape, or is NaN, infinite, zero or negative.
 
         Spec: MINDSPORE-set-sense-scale, MINDSPORE-set-sense-scale-checked.
@@ -356,6 +356,7 @@ class TrainOneStepWithLossScaleCell:
     def _checked_copy(self, scale: Array, name: str) -> Array:
         """Return a copy of *scale* after checking that it can replace the current scale. Error messages call it *name*."""
         check_scale_array(scale, name)
+        check_one_library(current_scale=self.scale_sense, **{name: scale})
         if tuple(scale.shape) != tuple(self.scale_sense.shape):
             raise ValueError(f"{name} must have shape {tuple(self.scale_sense.shape)}, got {tuple(scale.shape)}")
         if scale.dtype != self.scale_sense.dtype:
