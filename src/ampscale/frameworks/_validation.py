@@ -64,14 +64,13 @@ def is_empty(state_dict: Any) -> bool:
 
 def is_loadable(state_dict: Any, keys: tuple[str, ...], *, enabled: bool) -> bool:
     """Return True if a `GradScaler` can load *state_dict*. A disabled one loads none, and warns of an unused dict."""
-    if not enabled:
-        if not is_empty(state_dict):
-            warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=3)
-        return False
-    if is_empty(state_dict):
+    if enabled and is_empty(state_dict):
         raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
-    check_keys(state_dict, keys)
-    return True
+    if enabled:
+        check_keys(state_dict, keys)
+    elif not is_empty(state_dict):
+        warnings.warn("this GradScaler is disabled: the state dict is not used", stacklevel=3)
+    return enabled
 
 
 def check_keys(state_dict: Any, keys: tuple[str, ...]) -> None:
