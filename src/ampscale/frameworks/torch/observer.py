@@ -141,9 +141,9 @@ def _norm(gradient: Tensor) -> Tensor:
 
 
 def _samples_of(optimizer: Optimizer) -> list[_Sample]:
-    """Return one sample for each parameter group: its first parameter that can be sampled."""
+    """Return two samples for each parameter group: its first and its last parameter that can be sampled."""
     groups = [[param for param in group["params"] if _can_be_sampled(param)] for group in optimizer.param_groups]
-    return [_Sample(params[0]) for params in groups if params]
+    return [_Sample(param) for params in groups for param in params[:1] + params[1:][-1:]]
 
 
 def _can_be_sampled(param: Tensor) -> bool:
