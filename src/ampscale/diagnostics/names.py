@@ -22,9 +22,6 @@ def check_names(names: Any) -> list[str] | dict[int, str] | None:
 
 def names_of_gradients(names: dict[int, str], optimizer: Any) -> list[str]:
     """Return the names of the parameters of *optimizer* that have a gradient, given all names by the ids of the parameters."""
-    groups = getattr(optimizer, "param_groups", None)
-    if groups is None:
-        parameters = getattr(optimizer, "parameters", [])
-    else:
-        parameters = [parameter for group in groups for parameter in group["params"]]
+    groups = getattr(optimizer, "param_groups", None) or [{"params": getattr(optimizer, "parameters", [])}]
+    parameters = [parameter for group in groups for parameter in group["params"]]
     return [names.get(id(parameter), "unnamed") for parameter in parameters if getattr(parameter, "grad", None) is not None]

@@ -94,8 +94,7 @@ class Logging(Sink):
         fields: dict[str, Any] = {"step": record.step, "scale": record.scale, "next_scale": record.next_scale}
         fields |= {"verdict": str(diagnosis.verdict), "stall": diagnosis.stall, **diagnosis.evidence}
         level = logging.INFO if diagnosis.verdict in _EXPECTED and diagnosis.stall is None else logging.WARNING
-        extra = {"ampscale": fields}
-        self._logger.log(level, "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message, extra=extra)
+        self._logger.log(level, "step %d: %s: %s", record.step, diagnosis.verdict, diagnosis.message, extra={"ampscale": fields})
 
 
 class TensorBoard(Sink):
