@@ -84,6 +84,12 @@ def divide_by_scale(_step, params, scaler):
         param.grad /= scaler.get_scale()
 
 
+def clip_and_divide_sometimes(step, params, scaler):
+    torch.nn.utils.clip_grad_norm_(params, 1000.0)  # writes the gradients, which are smaller
+    if step % 2:
+        divide_by_scale(step, params, scaler)
+
+
 def average_over_8_ranks(_step, params, _scaler):
     for param in params:
         param.grad /= 8
@@ -128,7 +134,7 @@ HEALTHY = {
     "default": {},
     "growing": {"growth_interval": 10, "steps": 150},
     "clipping": {"clip": 1.0},
-    "searching": {"init_scale": 2.0**30},
+    "searching": {"init_scale": 2.0**40},
     "measured": {"measure_every": 1},
     "scale 1": {"init_scale": 1.0, "measure_every": 1},
     "averaged": {"gradients": average_over_8_ranks},
@@ -166,7 +172,18 @@ FAULTS = {
         Verdict.FORGOTTEN_ZERO_GRAD,
         8,
     ),
+    "zero_grad-every-other": (
+        {"zero": lambda step: step % 2 == 1, "growth_interval": 4, "steps": 100},
+        Verdict.FORGOTTEN_ZERO_GRAD,
+        4,
+    ),
     "divided": ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
+    "divided-in-the-last": (
+        {"gradients": lambda _, params, scaler: params[-1].grad.div_(scaler.get_scale()), "init_scale": 2.0**12},
+        Verdict.UNSCALED_TWICE,
+        36,
+    ),
+    "divided-sometimes-after-clipping": ({"unscaled": clip_and_divide_sometimes}, Verdict.UNSCALED_TWICE, 15),
     "divided-after-unscaling": ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
     "divided-without-overflow": ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
     "clipped": ({"gradients": clip_scaled(2)}, CLIPPED, 35),

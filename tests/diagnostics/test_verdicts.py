@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from ampscale.diagnostics import Diagnoser, StepRecord, TensorStatistics, Verdict
+from ampscale.diagnostics.verdicts import message_with_stall
 
 APPLIED = StepRecord(0, 1024.0, 1024.0, finite=True, applied=True, loss=1.0)
 OVERFLOW = replace(APPLIED, next_scale=512.0, finite=False, applied=False)
@@ -60,6 +61,8 @@ VERDICTS = {
     "gradients are small": ([SMALL], Verdict.UNDERFLOW),
     "gradients are small, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), SMALL], Verdict.HEALTHY),
     "gradients are zero": ([ZERO], Verdict.UNDERFLOW),
+    "gradients are zero after normal values": ([measured(APPLIED, *FINITE), ZERO], Verdict.HEALTHY),
+    "gradients are zero after they shrank": ([measured(APPLIED, *FINITE), SMALL, ZERO], Verdict.UNDERFLOW),
     "gradients are zero, and twice the scale has overflowed": ([replace(OVERFLOW, scale=2048.0), ZERO], Verdict.HEALTHY),
     "gradients are zero, and the scaled loss is so large that float16 cannot lose them": (
         [replace(ZERO, loss=2.0)],
@@ -189,6 +192,9 @@ def test_message_states_that_the_next_scale_is_the_same():
     """A fixed scale never backs off, and a rule with hysteresis not at every overflow."""
     diagnosis = Diagnoser().diagnose(replace(OVERFLOW, next_scale=1024.0))
     assert diagnosis.message == "the scale 1024 is too large; the next one is the same"
+    stalled = diagnoses([replace(OVERFLOW, next_scale=1024.0)] * 20)[-1]
+    assert stalled.message == "20 steps were skipped in a row: the scale stays at 1024, so reduce it or its lower bound"
+    assert message_with_stall(stalled) == stalled.message
 
 
 @pytest.mark.parametrize(("statistics", "remedy"), [(NEAR_LIMIT, "so reduce the loss"), (FAR_BELOW_LIMIT, "scale of 1")])

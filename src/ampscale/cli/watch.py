@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from ..diagnostics.run_files import Run, RunReader, read_run
+from ..diagnostics.verdicts import message_with_stall
 from .commands import command, usage_errors
 from .describe import counted, exact, fold, percent
 from .extras import require
@@ -145,5 +146,4 @@ def _verdicts(run: Run) -> Iterator[str]:
         yield f"skipped  last {', '.join(f'{step:,}' for step in skipped)}"
     counts = Counter(str(diagnosis.verdict) for diagnosis in run.diagnoses)
     for verdict, last in {str(diagnosis.verdict): diagnosis for diagnosis in run.diagnoses}.items():
-        stall = f" ({last.stall})" if last.stall else ""
-        yield f"{verdict}: {counted(counts[verdict], 'step')}, the last is {last.step:,}: {last.message}{stall}"
+        yield f"{verdict}: {counted(counts[verdict], 'step')}, the last is {last.step:,}: {message_with_stall(last)}"

@@ -10,6 +10,7 @@ from .float16 import HEADROOM, LARGEST_EXPONENT, NORM_RTOL, SMALLEST_NORMAL
 from .records import StepRecord, has_only_nans
 
 REPEATS = 4  # number of steps in which a pattern must occur to be reported
+LARGEST_COUNTED = 2.0**24  # inverse of the smallest float16 number; backoffs from larger scales are a search, and no stall
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Limits:
 
     Args:
         stall_after: Number of skipped steps in a row after which a run counts as stalled. While the scale backs off, only the
-            steps that lower it are counted.
+            steps that lower it from 2**24 or less are counted.
         stall_window: Number of latest steps in which skipped steps are counted.
         stall_share: Share of skipped steps in a full window above which a run counts as stalled. A scale that grows after every
             finite step skips every other step, which is below the default.
@@ -84,11 +85,12 @@ class History:
     skipped: list[StepRecord] = field(default_factory=list)  # latest skipped steps in a row, at most `REPEATS`
     skipped_names: list[Sequence[str] | None] = field(default_factory=list)  # `names` at each of these steps
     skips_in_a_row: int = 0  # number of skipped steps since the last finite step
-    backoffs: int = 0  # number of backoffs since the last finite step
+    backoffs: int = 0  # number of backoffs since the last finite step, from `LARGEST_COUNTED` or less
     skips_since_backoff: int = 0  # number of skipped steps since the last finite step or backoff
     applied_steps: int = 0  # number of applied steps
     last_finite: StepRecord | None = None  # last finite step, without statistics
-    normal_scale: float | None = None  # smallest scale at which measured gradients had a normal float16 value
+    normal_scale: float | None = None  # smallest scale at which measured gradients had a normal value, until all were subnormal
+    stale_skips: int = 0  # number of skipped steps whose gradients were added to those of the skipped step before
     is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
@@ -116,10 +118,9 @@ class History:
         if record.finite:
             return None
         if max(self.backoffs, self.skips_since_backoff) >= limits.stall_after:
-            steps = "steps were" if self.skips_in_a_row > 1 else "step was"
-            return f"{self.skips_in_a_row} {steps} skipped in a row"
+            return f"{self.skips_in_a_row} step{'s were' if self.skips_in_a_row > 1 else ' was'} skipped in a row"
         if limits.min_scale is not None and record.scale <= limits.min_scale:
-            return f"a step was skipped at the lowest scale, {limits.min_scale:g}"
+            return f"a step was skipped at the lowest scale, {limits.min_scale:.10g}"
         flags = [step.finite for step in self.window]
         share = flags.count(False) / len(flags)
         if len(flags) < limits.stall_window or share <= limits.stall_share:
@@ -146,15 +147,17 @@ class History:
         self.applied_steps += record.applied
         if record.norm is not None and math.isfinite(record.norm) and record.norm > 0:
             self.with_norm = [*self.with_norm, record][-REPEATS:]
-        if any(tensor.largest >= SMALLEST_NORMAL for tensor in record.tensors or ()):
-            self.normal_scale = min(self.normal_scale or math.inf, record.measured_scale or 1.0)
+        if largest := [tensor.largest for tensor in record.tensors or () if not tensor.is_empty]:
+            is_normal = max(largest) >= SMALLEST_NORMAL
+            self.normal_scale = min(self.normal_scale or math.inf, record.measured_scale or 1.0) if is_normal else None
 
     def _add_skipped(self, record: StepRecord) -> None:
         self.skips_in_a_row += 1
+        self.stale_skips += record.stale and self.skips_in_a_row > 1
         self.skipped = [*self.skipped, record][-REPEATS:]
         self.skipped_names = [*self.skipped_names, self.names][-REPEATS:]
         decreases = record.next_scale < record.scale
-        self.backoffs += decreases
+        self.backoffs += decreases and record.scale <= LARGEST_COUNTED
         self.skips_since_backoff = 0 if decreases else self.skips_since_backoff + 1
         if record.tensors is not None:
             self._add_nans(record)

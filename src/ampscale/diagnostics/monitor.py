@@ -28,10 +28,11 @@ from .measurements import clipping_fields, mean_loss, measured_fields
 from .names import check_names, names_of_gradients
 from .records import StepRecord, TensorStatistics, has_only_nans, statistics_of
 from .sinks import Sink, check_sinks
-from .verdicts import Diagnoser, Diagnosis, Verdict
+from .verdicts import Diagnoser, Diagnosis, Verdict, message_with_stall
 
 ON_STALL = ("warn", "raise")
 _LIBRARY_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+CHANGES_TO_CHECK = 8  # number of changes of unscaled gradients in which a second division by the scale must occur
 STEPS_AFTER_NANS = 100  # number of steps that are measured after a skipped step whose NaNs may come from clipping
 
 
@@ -88,8 +89,8 @@ class Monitor:
                 check_count(value, name)
         if not (callable(on_stall) or on_stall in ON_STALL):
             raise ValueError(f"on_stall must be one of {list(ON_STALL)} or a function, got {excerpt(on_stall)}")
-        limits = Limits() if limits is None else limits
-        check_type(limits, "limits", Limits)
+        self._limits = Limits() if limits is None else limits
+        check_type(self._limits, "limits", Limits)
         check_sinks(sinks)
         if communicator is not None:
             check_methods(communicator, "communicator", "exchange")
@@ -99,7 +100,6 @@ class Monitor:
         self._measure_every, self._histogram_every = measure_every, histogram_every
         self._sinks = list(sinks)
         self._on_stall = on_stall
-        self._limits = limits
         self._communicator = communicator
         self._runs: dict[int, _Run] = {}
         self._losses: list[Any] = []  # losses of the current step, which several optimizers can have in common
@@ -189,7 +189,7 @@ class Monitor:
             run.measured["is_original"] = False  # torch counts writes in place, and `modified` is unknown in the first step
         if is_measured or change is not None:
             run.measured |= clipping_fields(gradients, has_norms=change is not None)
-        if is_measured or change is not None or run.may_divide_again:
+        if is_measured or change is not None or run.divisions_to_check:
             run.measured["norm"] = number_host(functional.global_norm(gradients)) / loss_scale
 
     def end(
@@ -253,11 +253,12 @@ class Monitor:
         norm = run.measured.get("norm")
         if norm:
             change = number_host(functional.global_norm(gradients)) / norm
-            run.may_divide_again = is_close(change * scale, 1)
-            if run.may_divide_again:
+            if is_close(change * scale, 1):
                 run.measured["change"] = change
-        elif run.may_divide_again is None:
-            run.may_divide_again = True  # so that the next `begin` measures the norm
+            elif run.divisions_to_check:
+                run.divisions_to_check -= 1
+        elif run.divisions_to_check is None:
+            run.divisions_to_check = CHANGES_TO_CHECK  # so that the next `begin` measures the norm
 
     def _receive(self, owner: Any, is_local: bool, **fields: Any) -> Diagnosis:
         """
@@ -292,7 +293,7 @@ class Monitor:
         run.stalled = diagnosis.stall is not None
         if was_stalled or not run.stalled:
             return
-        message = f"step {diagnosis.step}: {diagnosis.stall}; {diagnosis.verdict}: {diagnosis.message}"
+        message = f"step {diagnosis.step}: {diagnosis.verdict}: {message_with_stall(diagnosis)}"
         if callable(self._on_stall):
             self._on_stall(diagnosis)
         elif self._on_stall == "raise":
@@ -370,7 +371,7 @@ class _Run:
     losses: list[Any] = field(default_factory=list)  # losses since the last `begin` of any optimizer, or else of the whole step
     names: list[str] | None = None  # names of the gradients of the current step, which a loop can delete before `end`
     measured: dict[str, Any] = field(default_factory=dict)  # known fields of the `StepRecord` of the current step
-    may_divide_again: bool | None = None  # False if the first change was no second division; None before the first change
+    divisions_to_check: int | None = None  # number of changes other than a second division until none is checked; None before
 
 
 def _is_due(step: int, every: int | None) -> bool:

@@ -82,6 +82,12 @@ class Diagnosis:
     stall: str | None = None
 
 
+def message_with_stall(diagnosis: Diagnosis) -> str:
+    """Return the message, followed by the reason for a stall unless the message is this reason."""
+    has_other_message = diagnosis.stall is not None and diagnosis.verdict is not Verdict.STALLED
+    return f"{diagnosis.message} ({diagnosis.stall})" if has_other_message else diagnosis.message
+
+
 _Result = tuple[Verdict, str, dict[str, Any]] | None
 _Check = Callable[[StepRecord, History], _Result]
 
@@ -134,7 +140,8 @@ def _forward(record: StepRecord, _history: History) -> _Result:
 
 
 def _forgotten_zero_grad(record: StepRecord, history: History) -> _Result:
-    if not record.stale or history.is_stale_refuted or len(history.skipped) < REPEATS or _have_fewer_offenders(history.skipped):
+    is_repeated = len(history.skipped) > 1 and history.stale_skips >= REPEATS - 1
+    if not record.stale or history.is_stale_refuted or not is_repeated or _have_fewer_offenders(history.skipped):
         return None
     message = (
         "the gradients of the preceding skipped step were not set to zero: call zero_grad() in every iteration, even after a skip"
@@ -202,7 +209,9 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
 def _stalled(record: StepRecord, history: History) -> _Result:
     if (stall := history.stall(record)) is None:
         return None
-    return Verdict.STALLED, f"{stall}{_where(record, history)}", {"skips in a row": history.skips_in_a_row, "scale": record.scale}
+    remedy = f": the scale stays at {record.scale:.10g}, so reduce it or its lower bound"
+    message = f"{stall}{_where(record, history)}{remedy if history.skips_since_backoff >= REPEATS else ''}"
+    return Verdict.STALLED, message, {"skips in a row": history.skips_in_a_row, "scale": record.scale}
 
 
 def _searching(record: StepRecord, history: History) -> _Result:
@@ -214,9 +223,8 @@ def _searching(record: StepRecord, history: History) -> _Result:
 
 
 def _occasional(record: StepRecord, history: History) -> _Result:
-    steps = "step" if history.applied_steps == 1 else "steps"
-    location = _where(record, history)
-    message = f"a single overflow at scale {record.scale:.10g}{location}, after {history.applied_steps} applied {steps}"
+    after = f"after {history.applied_steps} applied step{'' if history.applied_steps == 1 else 's'}"
+    message = f"a single overflow at scale {record.scale:.10g}{_where(record, history)}, {after}"
     return Verdict.OCCASIONAL, message, {"scale": record.scale, "applied steps": history.applied_steps}
 
 
@@ -256,8 +264,7 @@ def _underflow(record: StepRecord, history: History) -> _Result:
     larger = min(record.scale * 2.0 ** (LARGEST_EXPONENT - 1 - largest), history.lowest_overflow() / 2)
     if larger <= record.scale:
         return None
-    shares = [(lost_shares([tensor])[1], index) for index, tensor in enumerate(record.tensors)]
-    _, worst_index = max((share, index) for share, index in shares if not math.isnan(share))
+    _, worst_index = max((lost_shares([tensor])[1], index) for index, tensor in enumerate(record.tensors) if not tensor.is_empty)
     worst = history.name(worst_index)
     zeros = f", and {lost:.0%} become zero" if lost > 0.005 else ""  # a smaller share would be rounded to 0 %
     message = (
@@ -320,9 +327,8 @@ def _on(ranks: list[int]) -> str:
 
 def _counts(record: StepRecord) -> dict[str, int]:
     tensors = record.tensors or ()
-    if not tensors:
-        return {}
-    return {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
+    counts = {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
+    return counts if tensors else {}
 
 
 def _has_same_offenders(history: History) -> bool:

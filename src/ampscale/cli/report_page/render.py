@@ -11,7 +11,7 @@ import numpy as np
 from ...diagnostics.float16 import SMALLEST_NORMAL
 from ...diagnostics.run_files import Run
 from ...diagnostics.run_lines import Measurement
-from ...diagnostics.verdicts import Diagnosis
+from ...diagnostics.verdicts import Diagnosis, message_with_stall
 from ..describe import counted, percent, sentences
 from .heat_maps import heat_maps
 from .layers import Layer, complete_measurements, layers_of
@@ -108,8 +108,7 @@ def _verdicts(run: Run) -> str:
     rows = []
     for verdict, group in sorted(groups.items(), key=lambda item: -len(item[1])):
         last = group[-1]
-        stall = f" ({last.stall})" if last.stall else ""
-        message = escaped(f"{last.message}{stall}")
+        message = escaped(message_with_stall(last))
         rows.append((f"<b>{escaped(verdict)}</b><br>{message}", f"{len(group):,}", f"{group[0].step:,}", f"{last.step:,}"))
     return _table("verdicts", ("Verdict, and message of the last step", "Steps", "First", "Last"), rows)
 
