@@ -79,9 +79,14 @@ def put_nan(step, x):
         x[0, 0] = math.nan
 
 
-def divide_by_scale(_step, params, scaler):
-    for param in params:
-        param.grad /= scaler.get_scale()
+def divide(divisor):
+    """Return a function that divides all gradients by ``divisor(step, scaler)``."""
+    return lambda step, params, scaler: [param.grad.div_(divisor(step, scaler)) for param in params]
+
+
+divide_by_scale = divide(lambda _step, scaler: scaler.get_scale())
+average_over_8_ranks = divide(lambda _step, _scaler: 8)
+divide_by_tokens = divide(lambda step, _scaler: 1000 + 370 * step % 3100)
 
 
 def clip_and_divide_sometimes(step, params, scaler):
@@ -90,26 +95,12 @@ def clip_and_divide_sometimes(step, params, scaler):
         divide_by_scale(step, params, scaler)
 
 
-def average_over_8_ranks(_step, params, _scaler):
-    for param in params:
-        param.grad /= 8
-
-
-def divide_by_tokens(step, params, _scaler):
-    for param in params:
-        param.grad /= 1000 + 370 * step % 3100
-
-
 def clip_to_scaled_limit(_step, params, scaler):
     torch.nn.utils.clip_grad_value_(params, 0.001 * scaler.get_scale())
 
 
-def clip_norm_to_scaled_limit(_step, params, scaler):
-    torch.nn.utils.clip_grad_norm_(params, 0.037 * scaler.get_scale())
-
-
-def clip_maximum_to_scaled_limit(_step, params, scaler):
-    torch.nn.utils.clip_grad_norm_(params, 0.01 * scaler.get_scale(), norm_type=math.inf)
+def clip_to_scaled_norm(norm_type, limit):
+    return lambda _step, params, scaler: torch.nn.utils.clip_grad_norm_(params, limit * scaler.get_scale(), norm_type=norm_type)
 
 
 def clip_scaled(norm_type, limit=1.0):
@@ -141,8 +132,8 @@ HEALTHY = {
     "averaged over 8 ranks at scale 8": {"gradients": average_over_8_ranks, "init_scale": 8.0},
     "divided by tokens": {"gradients": divide_by_tokens, "loss_factor": 300.0, "init_scale": 64.0},
     "clipped to a scaled limit": {"gradients": clip_to_scaled_limit, "init_scale": 2.0**12},
-    "clipped to a scaled norm": {"gradients": clip_norm_to_scaled_limit},
-    "clipped to a scaled maximum": {"gradients": clip_maximum_to_scaled_limit, "init_scale": 2.0**12},
+    "clipped to a scaled norm": {"gradients": clip_to_scaled_norm(2, 0.037)},
+    "clipped to a scaled maximum": {"gradients": clip_to_scaled_norm(math.inf, 0.01), "init_scale": 2.0**12},
     "averaged over as many tokens as the scale": {
         "gradients": lambda _, params, __: params[0].grad.div_(1024),
         "init_scale": 2.0**9,
