@@ -8,7 +8,8 @@ from ampscale.diagnostics import Limits, Monitor, Verdict
 
 torch = pytest.importorskip("torch")
 
-CLIPPED = Verdict.CLIPPED_BEFORE_UNSCALING
+CLIPPED, TWICE = Verdict.CLIPPED_BEFORE_UNSCALING, Verdict.UNSCALED_TWICE
+FORGOTTEN = Verdict.FORGOTTEN_ZERO_GRAD
 USUAL = {Verdict.HEALTHY, Verdict.SEARCHING, Verdict.OCCASIONAL}  # verdicts of every run with a dynamic scale
 
 
@@ -157,26 +158,14 @@ FAULTS = {
     "all-nan": ({"gradients": fill_with_nan, "init_scale": 2.0**12}, Verdict.NO_SCALE_HELPS, 6),
     "infinities": ({"gradients": put(math.inf, 1)}, Verdict.NO_SCALE_HELPS, 30),
     "one-tensor": ({"gradients": put(math.inf, 5, 2)}, Verdict.ONE_TENSOR, 4),
-    "zero_grad": ({"zero": lambda _: False, "init_scale": 2.0**24}, Verdict.FORGOTTEN_ZERO_GRAD, 36),
-    "zero_grad-sometimes": (
-        {"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100},
-        Verdict.FORGOTTEN_ZERO_GRAD,
-        8,
-    ),
-    "zero_grad-every-other": (
-        {"zero": lambda step: step % 2 == 1, "growth_interval": 4, "steps": 100},
-        Verdict.FORGOTTEN_ZERO_GRAD,
-        4,
-    ),
-    "divided": ({"gradients": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
-    "divided-in-the-last": (
-        {"gradients": lambda _, params, scaler: params[-1].grad.div_(scaler.get_scale()), "init_scale": 2.0**12},
-        Verdict.UNSCALED_TWICE,
-        36,
-    ),
-    "divided-sometimes-after-clipping": ({"unscaled": clip_and_divide_sometimes}, Verdict.UNSCALED_TWICE, 15),
-    "divided-after-unscaling": ({"unscaled": divide_by_scale}, Verdict.UNSCALED_TWICE, 36),
-    "divided-without-overflow": ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, Verdict.UNSCALED_TWICE, 38),
+    "zero_grad": ({"zero": lambda _: False, "init_scale": 2.0**24}, FORGOTTEN, 36),
+    "zero_grad-sometimes": ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, FORGOTTEN, 8),
+    "zero_grad-every-other": ({"zero": lambda step: step % 2 == 1, "growth_interval": 4, "steps": 100}, FORGOTTEN, 4),
+    "divided": ({"gradients": divide_by_scale}, TWICE, 36),
+    "divided-in-the-last": ({"gradients": lambda step, params, scaler: divide_by_scale(step, params[-1:], scaler)}, TWICE, 36),
+    "divided-sometimes-after-clipping": ({"unscaled": clip_and_divide_sometimes}, TWICE, 15),
+    "divided-after-unscaling": ({"unscaled": divide_by_scale}, TWICE, 36),
+    "divided-without-overflow": ({"unscaled": divide_by_scale, "init_scale": 2.0**10}, TWICE, 38),
     "clipped": ({"gradients": clip_scaled(2)}, CLIPPED, 35),
     "clipped-tightly": ({"gradients": clip_scaled(2, 1e-3), "init_scale": 2.0**12, "measure_every": 1}, CLIPPED, 35),
     "clipped-L1": ({"gradients": clip_scaled(1)}, CLIPPED, 35),
