@@ -410,7 +410,8 @@ def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, parallelism):
 
     first, *others = loop.flags(iteration)
     stale, modified = zeroing == "forgotten" and parallelism != "fsdp2", clips and parallelism != "fsdp2"
-    assert (first, others) == ((False, False), 3 * [(stale, modified)])
+    second = stale and parallelism == "ddp copies", modified  # in the second step, DDP replaces its buckets, and so the views
+    assert (first, others) == ((False, False), [second, *2 * [(stale, modified)]])
 
 
 @pytest.mark.clause("TORCH-monitor")
