@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import DTYPES, alike, scales
 
@@ -59,6 +59,7 @@ def test_powers_of_two_divide_every_pattern_as_defined(name):
 @EVERY_FORMAT
 @pytest.mark.usefixtures("each_kernel")
 @given(factor=scales, divides=st.booleans())
+@example(factor=0.0, divides=True)  # a rule without min_scale backs off to zero
 def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor, divides):
     """Results have 16 bits, or are widened to float32 or float64."""
     values = PATTERNS.view(DTYPES[name])

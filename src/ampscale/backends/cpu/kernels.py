@@ -59,7 +59,7 @@ class _Cache(FunctionCache):
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile *function* when it is first called, and cache the result on disk if a cache folder is writable."""
-    dispatcher = njit(nogil=True)(function)
+    dispatcher = njit(nogil=True, error_model="numpy")(function)  # divisions by zero are infinite or NaN
     with suppress(RuntimeError):  # neither the folder of this module nor the user's cache folder is writable
         dispatcher._cache = _Cache(function)
     return dispatcher
