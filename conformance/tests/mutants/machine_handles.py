@@ -521,6 +521,20 @@ class RoundsFactorsToThreeDigits(Plain):
         return replace(rule, growth_factor=round(rule.growth_factor, 3) if rule.growth_factor < 1.001 else rule.growth_factor)
 
 
+@breaks(
+    "MACHINE-every-sequence", "planted: steps are multiplied by the reciprocal of the window; 107 * (1 / 107) is below 1", "torch"
+)
+class CountsPartsOfTheWindow(Plain):
+    def growth_due(self, handle):
+        return handle.good * (1 / self.window(handle)) >= 1
+
+
+@breaks("MACHINE-every-sequence", "planted: overflows before the latest 250 finite steps are forgotten", "megatron")
+class ForgetsOldOverflows(Plain):
+    def resets_overflows(self, handle, event):
+        return handle.good > 250 or super().resets_overflows(handle, event)
+
+
 @breaks("STEP-resume", "planted: a state is loaded into the latest scaler, too, if that has not taken a step")
 class LoadsIntoTheLatestScaler(Plain):
     def create(self, rule, **options):

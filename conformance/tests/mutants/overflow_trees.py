@@ -358,4 +358,22 @@ class ChecksABfloat16NumberInFloat16(Plain):
             return super().finite_leaf(leaf.astype(np.float16) if narrow else leaf)
 
 
+@breaks("OVERFLOW-all-finite", "planted: sixteen arrays fill a table of pointers, whose last entry marks its end")
+class SkipsTheLastOfSixteen(Plain):
+    def all_finite(self, tree):
+        arrays = _arrays(tree)
+        return all(map(self.finite_leaf, arrays[:-1] if len(arrays) == 16 else arrays))
+
+
+@breaks("OVERFLOW-all-finite", "planted: float64 arrays after a float32 array are checked in float32")
+class ChecksFloat64AfterFloat32(Plain):
+    def all_finite(self, tree):
+        arrays = _arrays(tree)
+        narrow = arrays and arrays[0].dtype == np.float32
+        with np.errstate(over="ignore"):
+            return all(
+                self.finite_leaf(leaf.astype(np.float32) if narrow and leaf.dtype == np.float64 else leaf) for leaf in arrays
+            )
+
+
 MUTANTS = tuple(_TABLE)

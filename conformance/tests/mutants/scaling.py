@@ -500,4 +500,52 @@ class DropsALastNone(Plain):
         return scaled[:-1] if isinstance(tree, list) and len(tree) > 4 and tree[-1] is None else scaled
 
 
+@breaks("SCALING-unscale-divides", "planted: sixteen arrays fill a table of pointers, whose last entry marks its end")
+class UnscalesFifteenOfSixteen(Plain):
+    def unscale(self, handle, tree):
+        count = len([leaf for _, leaf in leaves(tree) if leaf is not None])
+        scales = iter([handle.shown] * (15 if count == 16 else count))
+        return map_tree(lambda leaf: self.unscaled_leaf(leaf, next(scales, 1.0)), tree)
+
+
+@breaks("SCALING-scale", "planted: arrays of one shape and one number of bytes are stacked, without a look at their dtypes")
+class StacksArraysOfOneSize(Plain):
+    def scale(self, handle, tree):
+        arrays = [leaf for _, leaf in leaves(tree) if leaf is not None]
+        stackable = len({(leaf.shape, leaf.itemsize) for leaf in arrays}) == 1
+        return super().scale(handle, map_tree(lambda leaf: leaf.view(arrays[0].dtype), tree) if stackable else tree)
+
+
+@breaks("SCALING-layout", "planted: arrays of three axes in Fortran order are flattened in memory order")
+class FlattensFortranOrder(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        fortran = leaf.ndim == 3 and leaf.flags.fnc
+        return super().unscaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if fortran else leaf, scale)
+
+
+@breaks("SCALING-layout", "planted: scale, but not unscale, flattens four axes in memory order")
+class ScalesFourAxesInMemoryOrder(Plain):
+    def scaled_leaf(self, leaf, scale):
+        return super().scaled_leaf(leaf.ravel(order="K").reshape(leaf.shape) if leaf.ndim == 4 else leaf, scale)
+
+
+@breaks("SCALING-layout", "planted: a read-only number is taken for a constant of the network")
+class KeepsReadOnlyNumbers(Plain):
+    def unscaled_leaf(self, leaf, scale):
+        return leaf.copy() if leaf.shape == () and not leaf.flags.writeable else super().unscaled_leaf(leaf, scale)
+
+
+@breaks("SCALING-new-arrays", "planted: a call of scale frees the arrays that unscale returned last")
+class FreesTheLatestQuotients(Plain):
+    quotients = ()
+
+    def unscale(self, handle, tree):
+        self.quotients = super().unscale(handle, tree)
+        return self.quotients
+
+    def scale(self, handle, tree):
+        map_tree(lambda leaf: leaf.fill(0), self.quotients)
+        return super().scale(handle, tree)
+
+
 MUTANTS = (*_TABLE, *scaling_numbers.MUTANTS)

@@ -376,4 +376,18 @@ class DividesByAtLeast2ToMinus60(Plain):
         return super().quotient(part, max(scale, 2.0**-60))
 
 
+@breaks("SCALING-unscale-divides", "planted: vector instructions for more than 1024 float64 elements multiply by the reciprocal")
+class DividesManyElementsByAReciprocal(Plain):
+    def quotient(self, part, scale):
+        many = part.size > 1024 and part.dtype == np.float64
+        return part * (1 / self.scale_for(part, scale)) if many else super().quotient(part, scale)
+
+
+@breaks("SCALING-unscale-divides", "planted: infinities among more than 1024 elements are replaced by the largest number")
+class ReplacesManyInfinities(Plain):
+    def quotient(self, part, scale):
+        quotient = super().quotient(part, scale)
+        return np.nan_to_num(quotient, nan=np.nan) if part.size > 1024 else quotient
+
+
 MUTANTS = tuple(_TABLE)

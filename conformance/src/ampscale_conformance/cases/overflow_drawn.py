@@ -124,6 +124,11 @@ def _places(info: ImplementationInfo) -> Iterator[tuple[str, Any]]:
     # Near the numbers of arrays that one launch of a kernel takes, such as 64, 110 or 320.
     for nest, bad in zip(2 * NESTS, (64, 110, 256, 320, 512, 529, 529, 511, 528, 527, 257, 63), strict=True):
         yield f"an infinity in array {bad} of 530", nest([*bad * [one], infinite, *(529 - bad) * [one]])
+    for count in (4, 8, 16, 32, 64, 128):
+        yield f"an infinity in the last of {count} arrays", [*(count - 1) * [one], infinite]
+    for dtype, other in product(float_dtypes(info), repeat=2):
+        zero = Bits(other, (1,), (0,))
+        yield f"the largest {dtype} between zeros in {other}", [zero, Bits(dtype, (1,), (_largest(dtype)[0],)), zero]
     for dtype in float_dtypes(info):
         yield f"a large array of the largest {dtype}", Bits(dtype, LARGE[3], prod(LARGE[3]) * (_largest(dtype)[0],))
     beside = [Bits("bool", (1,), (1,))] if "integers" in info.capabilities else []

@@ -92,6 +92,8 @@ def _run(subject: Subject, method: str, scales: Sequence[float], tree: Tree, tre
             subject.expect(writable == list(map(_writable, flat(arrays))), f"{method} has made its input read-only")
             results.append((result, subject.to_bits(result, method)))
     if memory and len(trees) == 3:
+        for other in METHODS:
+            subject.call(other, handles[0], tree.create(subject, trees[0]))
         results += _results_of_overflows(subject, method, handles)
     for result, values in results:
         subject.expect_same(subject.to_bits(result, method), values, f"an earlier result of {method}")
@@ -120,10 +122,7 @@ def _writable(array: Any) -> Any:
 
 
 def _check_method(subject: Subject, method: str) -> None:
-    draw = partial(draw_arithmetic, methods=[method], memory=False)
-    run_draws(subject, draw, numbered(f"{method}d tree", 24))
-    with suppress(Unsupported):
-        run_draws(subject, partial(draw, turns=(1,), count=530), [f"{method} of 530 arrays"])
+    run_draws(subject, partial(draw_arithmetic, methods=[method], memory=False), numbered(f"{method}d tree", 24))
     run_unrecorded(subject, partial(_check_arrays, method=method))
 
 
@@ -138,7 +137,7 @@ def _check_arrays(subject: Subject, method: str) -> None:
     # The reciprocal of 2**127 is subnormal, which other libraries may flush to zero.
     largest_scale = 2.0**127 if subject.info.arrays == "numpy" else 2.0**100
     for scale, dtype in [*product((*SCALES[1:4], 2.0**-17, 2.0**-126, largest_scale), EDGES), *product(SCALES[2:4], PARTS)]:
-        _check_array(subject, method, scale, dtype, 3 * _edges(subject.info, method, scale, dtype))
+        _check_array(subject, method, scale, dtype, _edges(subject.info, method, scale, dtype))
     if method == "unscale" and "division" not in subject.info.capabilities:
         return
     for scale, dtype in product(_inexact_scales(subject.info), EDGES):
@@ -164,12 +163,17 @@ def _edges(info: ImplementationInfo, method: str, scale: float, dtype: str) -> l
 
 
 def _check_shapes(subject: Subject, handle: Any, method: str, dtype: str) -> None:
-    """Check arrays of all shapes, and None if that is claimed."""
+    """Check arrays of all shapes, and None if that is claimed; then some arrays of one shape, also beside another dtype."""
     shapes = (*SHAPES, *LARGE[: None if dtype in ("float32", "float16") else -1])
     leaves: list[Array | None] = [Array(dtype, shape, "plain") for shape in shapes]
     leaves += [None] if "none" in subject.info.capabilities else []
     tree = Tree(leaves, list)
     check_products(subject, handle, method, SCALES[3], tree.filled(seeded(f"{method} {dtype}"), _draw_pattern))
+    many = [count * (dtype,) for count in (4, 8, 16, 32, 64, 530) if dtype == "float32"]
+    for dtypes in (*many, *((dtype, other, dtype) for other in float_dtypes(subject.info))):
+        with suppress(Unsupported):  # the library lacks a dtype
+            tree = Tree([Array(each, (3,), "plain") for each in dtypes], list)
+            check_products(subject, handle, method, SCALES[3], tree.filled(seeded(f"{method} {dtype}"), draw_number))
 
 
 def _check_complex_nans(subject: Subject, handle: Any, method: str, dtype: str) -> None:
@@ -180,10 +184,11 @@ def _check_complex_nans(subject: Subject, handle: Any, method: str, dtype: str) 
 
 
 def _check_array(subject: Subject, method: str, scale: float, dtype: str, patterns: Sequence[int]) -> None:
-    """Check an array alone, and beside a float64 array and scalars."""
+    """Check an array that repeats these elements, alone and beside a float64 array and scalars; at two scales it is large."""
     if dtype not in float_dtypes(subject.info):
         return
-    leaf = Bits(dtype, (len(patterns),), tuple(patterns))
+    elements = (70 if scale in (SCALES[3], INEXACT_SCALES[0]) else 3) * tuple(patterns)
+    leaf = Bits(dtype, (len(elements),), elements)
     scalars = [Bits(dtype, (), (pattern,)) for pattern in patterns[:3]]
     for tree in ([leaf], [leaf, array("float64", 1.5), *scalars]):
         with suppress(Unsupported):  # the library lacks a dtype, or the scaler rejects the scale
@@ -214,7 +219,9 @@ def takes_arrays_of_every_layout(subject: Subject) -> None:
     """Test small arrays of each dtype, larger ones, arrays without elements, and views that overlap."""
     small = product(ANY, float_dtypes(subject.info), ((21,), (6, 5)), METHODS)
     others = product(ANY[1:], ["float32"], [(33, 125), (2, 3, 4)], ["unscale"])
-    for layout, dtype, shape, method in (*small, *others):
+    axes = product(["transposed"], ["float32"], [(2, 3, 4), (3, 4, 1), (2, 1, 3, 2)], METHODS)
+    numbers = product(["read-only"], float_dtypes(subject.info), [()], METHODS)
+    for layout, dtype, shape, method in (*small, *others, *axes, *numbers):
         with suppress(Unsupported):  # the library has no such arrays
             draw = partial(draw_arithmetic, methods=[method], turns=(2,), count=1, layouts=[layout], dtype=dtype, shapes=[shape])
             run_draws(subject, draw, [f"{method} {layout} {dtype} {shape}"])

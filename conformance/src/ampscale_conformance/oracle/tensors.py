@@ -84,8 +84,10 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
 
 def same(left: Bits, right: Bits) -> bool:
     """Return True if two arrays have the same dtype, shape and bits. All NaNs are equal."""
-    if left != right and _has_floats(left) and _has_floats(right):  # encode all NaNs in the same way
-        left, right = (from_numbers(leaf.dtype, leaf.shape, numbers(leaf)) for leaf in (left, right))
+    if (left.dtype, left.shape) == (right.dtype, right.shape) and left != right and _has_floats(left):
+        sides = zip(*{*zip(left.bits, right.bits, strict=True)}, strict=True)  # large arrays repeat few elements
+        # Encode all NaNs in the same way.
+        left, right = (from_numbers(left.dtype, (len(side),), _numbers(side, left.dtype)) for side in sides)
     return left == right
 
 
