@@ -657,6 +657,31 @@ class BacksOffWithoutGradients(Loop):
         return {**outputs, "next_scale": self.read_scale(cell.scaler)}
 
 
+@breaks("STEP-every-sequence", "planted: a step without gradients resets the count of finite steps")
+class ResetsTheWindowWithoutGradients(Loop):
+    def train_step(self, cell, data):
+        outputs = super().train_step(cell, data)
+        if all(value is None for value in data):
+            cell.scaler.good = 0
+        return outputs
+
+
+@breaks("STEP-every-sequence", "planted: a step without gradients decays the velocities")
+class DecaysVelocitiesWithoutGradients(Loop):
+    def apply(self, cell, gradients, rate):
+        if all(gradient is None for gradient in gradients):
+            cell.velocities = [(cell.momentum * velocity).astype(velocity.dtype) for velocity in cell.velocities]
+        super().apply(cell, gradients, rate)
+
+
+@breaks("STEP-every-sequence", "planted: a missing gradient resets the count of overflows")
+class ForgetsOverflowsBesideNone(Loop):
+    def train_step(self, cell, data):
+        if any(value is None for value in data):
+            cell.scaler.bad = 0
+        return super().train_step(cell, data)
+
+
 @breaks("STEP-every-sequence", "planted: the published scaler's error resets the velocities", "deepspeed")
 class LosesVelocitiesAtAnError(Loop):
     def train_step(self, cell, data):

@@ -34,7 +34,8 @@ class Training:
     Training of the linear network by `Descent`, with a *rule* as for `machine.trajectory`.
 
     Unscaled gradients are clipped to the global norm *max_norm*, unless it is None. If *unscaled_to* is "float32", 16-bit
-    gradients are widened when they are unscaled; if it is None, they keep their dtype.
+    gradients are widened when they are unscaled; if it is None, they keep their dtype. *without_gradients* is what a step without
+    gradients does (CALLS-no-gradients-alone): True if it updates the scale, and True if it counts as applied.
     """
 
     rule: InitVar[Any]
@@ -44,6 +45,7 @@ class Training:
     momentum: InitVar[float] = 0.0
     max_norm: float | None = None
     unscaled_to: str | None = "float32"
+    without_gradients: tuple[bool, bool] | None = None
 
     def __post_init__(self, rule: Any, parameters: Sequence[Bits], learning_rate: Any, momentum: float) -> None:
         self.machine = Machine(rule)
@@ -67,7 +69,10 @@ class Training:
         """Clip the unscaled gradients, apply or skip the step, update the scale, and return the outputs."""
         scale, rate, norm = self.machine.point.scale, self.optimizer.learning_rate, global_norm(list(gradients))
         if not arrays(list(gradients)):
-            status = "NO_GRADIENTS"
+            status, (updates, counts) = "NO_GRADIENTS", self.without_gradients or (False, False)
+            if updates:
+                self.machine.step(True)
+            self.optimizer.applied += counts
         elif self.machine.step(finite).stopped:
             status = "WOULD_RAISE"
         else:
