@@ -360,6 +360,25 @@ class ReadsArraysInMemoryOrder(Loop):
 # --- another process ---
 
 
+@breaks("BACKENDS-same-run", "planted: the step on arrays backs off at the second overflow of a longer hysteresis")
+class HasAHysteresisOfAtMostTwoOnArrays(Loop):
+    def step_on_arrays(self, handle, tree):
+        self.on_arrays = True
+        result = super().step_on_arrays(handle, tree)
+        self.on_arrays = False
+        return result
+
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since) or (bad >= 2 and getattr(self, "on_arrays", False))
+
+
+@breaks("BACKENDS-same-run", "planted: the step on arrays assumes that no bfloat16 is NaN")
+class OverlooksNaNInBfloat16OnArrays(_FlagOnArrays):
+    def flag_on_arrays(self, scaled, unscaled):
+        leaves = (*scaled, *unscaled)
+        return self.all_finite([leaf[leaf == leaf] if leaf.dtype.name == "bfloat16" else leaf for leaf in leaves])
+
+
 @breaks("STEP-resume", "planted: the scale is written with six digits")
 class SavesSixDigits(Loop):
     def save(self, handle):

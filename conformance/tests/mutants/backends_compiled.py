@@ -467,4 +467,43 @@ class SavesNoGoodStepsCompiled(_CompilesToAnotherClass):
     compiled_form = _SavesNoGoodSteps
 
 
+class _TakesNoneForZero(Loop):
+    def apply(self, cell, gradients, rate):
+        pairs = zip(cell.parameters, gradients, strict=True)
+        super().apply(cell, [np.zeros_like(old) if new is None else new for old, new in pairs], rate)
+
+
+@breaks("STEP-compiled", "planted: a compiled cell replaces missing gradients by zeros, and velocities move the parameters")
+class TakesNoneForZeroCompiled(_CompilesToAnotherClass):
+    compiled_form = _TakesNoneForZero
+
+
+class _LosesBoundsInLoops(Loop):
+    def update_scale(self, handle):
+        old_rule, handle.rule = handle.rule, replace(handle.rule, min_scale=None, max_scale=None)
+        super().update_scale(handle)
+        handle.rule = old_rule
+
+
+@breaks("STEP-compiled", "planted: the compiled update of a loop has no bounds")
+class LosesBoundsInLoopsCompiled(_CompilesToAnotherClass):
+    compiled_form = _LosesBoundsInLoops
+
+
+class _LosesBoundsOfReplicas(Loop):
+    def update_replicas(self, handles, finite):
+        old_rules = [handle.rule for handle in handles]
+        for handle in handles:
+            handle.rule = replace(handle.rule, min_scale=None, max_scale=None)
+        super().update_replicas(handles, finite)
+        for handle, rule in zip(handles, old_rules, strict=True):
+            handle.rule = rule
+        return handles
+
+
+@breaks("STEP-compiled", "planted: the compiled update of replicas has no bounds")
+class LosesBoundsOfReplicasCompiled(_CompilesToAnotherClass):
+    compiled_form = _LosesBoundsOfReplicas
+
+
 MUTANTS = tuple(_TABLE)

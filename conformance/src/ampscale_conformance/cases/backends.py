@@ -24,7 +24,7 @@ from .machine_drawn import draw_trace
 from .machine_lockstep import LARGEST
 from .replicas import STARTS, draw_replicas
 from .scaling_trees import check_containers, expected_tree
-from .step_drawn import NARROW_CELLS, draw_training
+from .step_drawn import MISSING, NARROW_CELLS, draw_training
 from .trees_drawn import ANY, LAYOUTS, with_layout
 
 Leaf = tuple[str, tuple[int, ...]]  # a dtype and a shape
@@ -270,15 +270,17 @@ def another_process_goes_on(subject: Subject) -> None:
 
 
 def _check_compiled_steps(subject: Subject) -> None:
-    """Run few drawn cases, since torch.compile compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 9"])
-    draws: tuple[tuple[Draw, list[str]], ...] = (
+    """Run few drawn cases, since compilation is slow, and fewest with torch, which compiles a function for at most 8 rules."""
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 23"])
+    draws: list[tuple[Draw, list[str]]] = [
         (partial(draw_training, every="float64,float32", end="h"), ["cells 19"]),
         NARROW_CELLS,
         (draw_trace, ["trace 48", "trace 119"]),
-        (draw_replicas, ["replicas 1"]),
-        (draw_calls, ["calls 78"]),
-    )
+        (draw_replicas, ["replicas 29"]),
+        (draw_calls, numbered("calls", 15)),
+    ]
+    if subject.info.arrays != "torch":
+        draws += [(draw_training, ["cells 12"]), (MISSING[0], ["missing 13"]), (draw_replicas, ["replicas 13"])]
     for draw, seeds in draws:
         with suppress(Unsupported):
             run_draws(subject.compiled(), draw, seeds)
@@ -293,7 +295,7 @@ CASES = (
         partial(
             run_with_top,
             draw=draw_on_arrays,
-            seeds=numbered("steps on arrays", 10),
+            seeds=[*numbered("steps on arrays", 11), "steps on arrays 20", "steps on arrays 38"],
             others=[(partial(draw_on_arrays, every=True), ["arrays 26"])],
         ),
         {"stays-on-device"},
