@@ -271,7 +271,7 @@ def another_process_goes_on(subject: Subject) -> None:
 
 def _check_compiled_steps(subject: Subject) -> None:
     """Run few drawn cases, since compilation is slow, and fewest with torch, which compiles a function for at most 8 rules."""
-    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 23"])
+    run_with_top(subject, partial(draw_on_arrays, compiled=True, every=True), ["compiled 25"])
     draws: list[tuple[Draw, list[str]]] = [
         (partial(draw_training, every="float64,float32", end="h"), ["cells 19"]),
         NARROW_CELLS,

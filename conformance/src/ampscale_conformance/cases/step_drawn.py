@@ -35,6 +35,7 @@ KINDS = {"-": "inf", "=": "inf+two", "!": "huge", "w": "wide", "x": "large", "e"
 KINDS |= {"n": "some", "m": "some+inf+two", "N": "none"}
 FACTORS = {"t": 2.0**-60, "l": 2.0**60, "0": 0.0, "h": 2.0**70, "s": 2.0**8, "u": 2.0**-16, "v": 2.0**-80}
 OUTPUTS = {"loss": "loss", "global_norm": "norm", "learning_rate": "schedule", "attempted": "counters", "applied": "counters"}
+BOOLS = (False, True)
 VARYING = ("next_scale", "learning_rate", "applied")  # outputs that depend on what a step without gradients does
 CLAIMS = OUTPUTS | {"max_norm": "clip", "momentum": "momentum"}  # capabilities that outputs and options require
 RATES = (0.5, 0.25, 0.0, 0.125, 0.5, 1.0, 0.25, 0.5, 0.125, 1.0)  # one for each step, since further rates are not specified
@@ -82,7 +83,7 @@ class Cell:
     def train(self, data: Sequence[Bits | None]) -> Step:
         """Take one step, and compare only the data, which must be unchanged."""
         if self.trainings[0].without_gradients is None and not any(data):  # the first such step, for which there are variants
-            self.trainings = [_with_variant(*pair) for pair in product(self.trainings, product((False, True), repeat=2))]
+            self.trainings = [_with_variant(training, *flags) for training, *flags in product(self.trainings, BOOLS, BOOLS)]
         expected = [training.step(data) for training in self.trainings]
         arrays = self.subject.to_arrays(list(data))
         try:
@@ -162,9 +163,9 @@ class Cell:
         return (16 if narrow else 10 * self.tolerance) * largest  # in float16, each term and each sum are rounded
 
 
-def _with_variant(training: Training, variant: tuple[bool, bool]) -> Training:
+def _with_variant(training: Training, updates: bool, counts: bool) -> Training:
     copied = deepcopy(training)
-    copied.without_gradients = variant
+    copied.without_gradients = updates, counts
     return copied
 
 
