@@ -61,3 +61,11 @@ def test_outputs_are_not_changed_by_later_steps():
     snapshot = dataclasses.replace(first, parameters=list(first.parameters))
     training.step([array("float32", [1.0])])
     assert first == snapshot
+
+
+@pytest.mark.parametrize("variant", [(True, False), (False, True)])
+def test_a_step_without_gradients_updates_the_scale_or_counts_as_applied(variant):
+    """With a growth interval of 1, a finite step doubles the scale."""
+    rule = Constants(init_scale=1.0, growth_interval=1)
+    report = Training(rule, [array("float32", [1.0])], without_gradients=variant).step([None])
+    assert (report.status, report.next_scale == 2, report.applied == 1) == ("NO_GRADIENTS", *variant)
