@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from ...core.namespaces import device_of, namespace_of
+from ...core.namespaces import check_one_library, device_of, namespace_of
 from ...core.typing import Flag, Tree
 from ...functional import all_finite
 
@@ -69,6 +69,7 @@ class StatusRegister:
     def observe(self, status: Any, tree: Tree) -> None:
         """Set the flag if *tree* contains an infinity or a NaN; do nothing if *status* is not a result of `start`."""
         if isinstance(status, _Status):
+            check_one_library(status=status.finite, tree=tree)
             status.finite = status.finite & all_finite(tree)
 
     def finite(self, status: Any, output: Tree) -> Flag:
@@ -77,8 +78,10 @@ class StatusRegister:
 
         If *status* is not a result of `start`, only *output* is checked.
         """
-        output_finite = all_finite(output)
-        return status.finite & output_finite if isinstance(status, _Status) else output_finite
+        if not isinstance(status, _Status):
+            return all_finite(output)
+        check_one_library(status=status.finite, output=output)
+        return status.finite & all_finite(output)
 
 
 class _Status:
