@@ -70,8 +70,8 @@ def figure_of(trajectories: Mapping[str, Trajectory], divergences: Sequence[int]
     """Return the figure that `draw` writes. The caller must set the matplotlib parameters `LOOK`."""
     heights = Heights(list(trajectories.values()))
     steps = max(trajectory.finite.size for trajectory in trajectories.values())
-    errors = [f", raises at step {run.raised_at:,}" if run.raised_at is not None else "" for run in trajectories.values()]
-    labels = [f"{number}  {_plain(name)}{errors[number - 1]}" for number, name in enumerate(trajectories, start=1)]
+    runs = enumerate(trajectories.items(), start=1)
+    labels = [_label(number, name, trajectory) for number, (name, trajectory) in runs]
     figure = Figure(facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     for index, trajectory in enumerate(trajectories.values()):
@@ -189,6 +189,11 @@ def _title(names: Sequence[str]) -> str:
         "Loss scale at each step. Crosses are overflows; dotted lines are steps at which rules diverge.\n"
         "Each rule has its own lane, the first on top, so that equal scales are drawn side by side."
     )
+
+
+def _label(number: int, name: str, trajectory: Trajectory) -> str:
+    raised = "" if trajectory.raised_at is None else f", raises at step {trajectory.raised_at:,}"
+    return f"{number}  {_plain(name)}{raised}"
 
 
 def _plain(name: str) -> str:

@@ -118,7 +118,8 @@ class History:
         if record.finite:
             return None
         if max(self.backoffs, self.skips_since_backoff) >= limits.stall_after:
-            return f"{self.skips_in_a_row} step{'s were' if self.skips_in_a_row > 1 else ' was'} skipped in a row"
+            steps = "steps were" if self.skips_in_a_row > 1 else "step was"
+            return f"{self.skips_in_a_row} {steps} skipped in a row"
         if limits.min_scale is not None and record.scale <= limits.min_scale:
             return f"a step was skipped at the lowest scale, {limits.min_scale:.10g}"
         flags = [step.finite for step in self.window]

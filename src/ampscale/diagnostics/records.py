@@ -146,7 +146,10 @@ def histograms_of(rows: Sequence[Sequence[int]], lowest: int) -> tuple[Histogram
     histograms = []
     for row in rows:
         used = [index for index, count in enumerate(row) if count]
-        histograms.append(Histogram(lowest + used[0], tuple(map(int, row[used[0] : used[-1] + 1]))) if used else Histogram(0, ()))
+        if used:
+            histograms.append(Histogram(lowest + used[0], tuple(map(int, row[used[0] : used[-1] + 1]))))
+        else:
+            histograms.append(Histogram(0, ()))
     return tuple(histograms)
 
 

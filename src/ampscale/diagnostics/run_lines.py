@@ -223,7 +223,9 @@ def _diagnosis(entry: dict[str, Any]) -> Diagnosis:
     diagnosis = entry["diagnosis"]
     if not isinstance(diagnosis, dict) or not {"verdict", "message", "evidence"} <= set(diagnosis):
         raise ValueError(f"a diagnosis must have verdict, message and evidence, got {excerpt(diagnosis)}")
-    message, evidence, stall = map(diagnosis.get, ("message", "evidence", "stall"))
+    message = diagnosis["message"]
+    evidence = diagnosis["evidence"]
+    stall = diagnosis.get("stall")
     if not (isinstance(message, str) and isinstance(evidence, dict) and isinstance(stall, str | None)):
         expected = "a str as message, an object as evidence, and a str or null as stall"
         raise ValueError(f"a diagnosis must have {expected}, got {excerpt(diagnosis)}")

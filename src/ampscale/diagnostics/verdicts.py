@@ -327,8 +327,9 @@ def _on(ranks: list[int]) -> str:
 
 def _counts(record: StepRecord) -> dict[str, int]:
     tensors = record.tensors or ()
-    counts = {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
-    return counts if tensors else {}
+    if not tensors:
+        return {}
+    return {"infinities": sum(tensor.infinities for tensor in tensors), "nans": sum(tensor.nans for tensor in tensors)}
 
 
 def _has_same_offenders(history: History) -> bool:

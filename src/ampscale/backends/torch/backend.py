@@ -213,7 +213,7 @@ def _quotients(arrays: list[Array], scale: Scale, dtype: str | None) -> list[Arr
 
 def _values(arrays: list[Array]) -> list[Array]:
     """Replace each sparse array by its coalesced values. Return *arrays* itself if none is sparse. Reject other layouts."""
-    layouts = {array.layout if not array.is_nested or array.layout == torch.jagged else "nested" for array in arrays}
+    layouts = {array.layout for array in arrays}
     if layouts <= {torch.strided}:
         return arrays
     if unknown := layouts - WRITABLE - {torch.jagged}:

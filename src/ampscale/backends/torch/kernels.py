@@ -143,13 +143,13 @@ def unscale_in_one_pass_(arrays: list[Array], scale: Array) -> Array | None:
     Do what `unscale_` does, in one pass over arrays on the host and with little overhead, for training loops.
 
     Returns:
-        torch's `found_inf` as from `unscale_`. None, and nothing was written, if an array is negated, nested or a zero tensor.
+        torch's `found_inf` as from `unscale_`. None, and nothing was written, if an array is a negated view or a zero tensor.
     """
     found_inf = torch.zeros_like(scale)
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(arrays, found_inf, _reciprocal(scale))
     except RuntimeError:
-        if any(array.is_neg() or array.is_nested or array._is_zerotensor() for array in arrays):  # rejected before any is written
+        if any(array.is_neg() or array._is_zerotensor() for array in arrays):  # the kernel rejects these before it writes
             return None
         raise
     return found_inf
