@@ -340,7 +340,9 @@ def _try_to_fill(targets: list[Array], arrays: list[Array]) -> bool:
     """Copy *arrays* into *targets*, to unscale *targets* in place; return False, and write nothing, if that is not possible."""
     if targets is arrays or all(map(operator.is_, targets, arrays)):
         return kernels.are_disjoint(arrays)
-    disjoint = kernels.supports(targets) and kernels.are_disjoint([*targets, *arrays])
+    if any(map(torch.Tensor._is_zerotensor, targets)) or not kernels.supports(targets):
+        return False
+    disjoint = kernels.are_disjoint([*targets, *arrays])
     if disjoint:
         torch._foreach_copy_(targets, arrays)
     return disjoint

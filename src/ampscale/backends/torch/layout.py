@@ -32,11 +32,10 @@ def check_target(target: Array, name: str) -> None:
         except RuntimeError as error:
             reason = f"autograd rejects the write: {error}"
             raise ValueError(f"{name} must be detached to be written in place, because {reason}") from None
-    if any_frozen([target]):  # not a zero tensor, which was rejected above
+    if any_frozen([target]):
         raise ValueError(f"{name} must not be an inference tensor, which torch can write to only in torch.inference_mode()")
 
 
 def any_frozen(targets: list[Array]) -> bool:
-    """Return True if one of *targets* is a zero tensor or, outside of inference mode, an inference tensor."""
-    is_inference = not torch.is_inference_mode_enabled() and any(map(torch.Tensor.is_inference, targets))
-    return is_inference or any(map(torch.Tensor._is_zerotensor, targets))
+    """Return True if one of *targets* is an inference tensor, which cannot be written to outside of inference mode."""
+    return not torch.is_inference_mode_enabled() and any(map(torch.Tensor.is_inference, targets))
