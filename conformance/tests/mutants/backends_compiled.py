@@ -7,6 +7,7 @@ from ampscale_conformance.model.bits import arrays, map_tree
 
 from . import table
 from .loop import Loop
+from .step import MovesWithoutAGradient
 
 _TABLE, breaks = table()
 
@@ -467,15 +468,9 @@ class SavesNoGoodStepsCompiled(_CompilesToAnotherClass):
     compiled_form = _SavesNoGoodSteps
 
 
-class _TakesNoneForZero(Loop):
-    def apply(self, cell, gradients, rate):
-        pairs = zip(cell.parameters, gradients, strict=True)
-        super().apply(cell, [np.zeros_like(old) if new is None else new for old, new in pairs], rate)
-
-
 @breaks("STEP-compiled", "planted: a compiled cell replaces missing gradients by zeros, and velocities move the parameters")
 class TakesNoneForZeroCompiled(_CompilesToAnotherClass):
-    compiled_form = _TakesNoneForZero
+    compiled_form = MovesWithoutAGradient
 
 
 class _LosesBoundsInLoops(Loop):

@@ -209,8 +209,9 @@ def _one_tensor(record: StepRecord, history: History) -> _Result:
 def _stalled(record: StepRecord, history: History) -> _Result:
     if (stall := history.stall(record)) is None:
         return None
-    remedy = f": the scale stays at {record.scale:.10g}, so reduce it or its lower bound"
-    message = f"{stall}{_where(record, history)}{remedy if history.skips_since_backoff >= REPEATS else ''}"
+    message = f"{stall}{_where(record, history)}"
+    if history.skips_since_backoff >= REPEATS:
+        message += f": the scale stays at {record.scale:.10g}, so reduce it or its lower bound"
     return Verdict.STALLED, message, {"skips in a row": history.skips_in_a_row, "scale": record.scale}
 
 

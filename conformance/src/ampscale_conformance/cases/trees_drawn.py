@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import chain, cycle
-from math import inf, prod
+from math import prod
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -154,7 +154,8 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:
     """Return an array with this layout, or a plain array if the layout does not apply to it."""
-    if not leaf.bits or len(leaf.shape) < {"plain": inf, "read-only": 0, "transposed": 2}.get(layout, 1):  # axes that it requires
+    required_axes = {"read-only": 0, "transposed": 2}.get(layout, 1)
+    if layout == "plain" or not leaf.bits or len(leaf.shape) < required_axes:
         return subject.to_arrays(leaf)
     row_length = prod(leaf.shape[1:])
     rows = [leaf.bits[start : start + row_length] for start in range(0, len(leaf.bits), row_length)]

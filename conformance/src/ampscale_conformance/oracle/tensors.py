@@ -84,11 +84,12 @@ def from_numbers(dtype: str, shape: tuple[int, ...], values: list[Number]) -> Bi
 
 def same(left: Bits, right: Bits) -> bool:
     """Return True if two arrays have the same dtype, shape and bits. All NaNs are equal."""
-    if (left.dtype, left.shape) == (right.dtype, right.shape) and left != right and _has_floats(left):
-        sides = zip(*{*zip(left.bits, right.bits, strict=True)}, strict=True)  # large arrays repeat few elements
-        # Encode all NaNs in the same way.
-        left, right = (from_numbers(left.dtype, (len(side),), _numbers(side, left.dtype)) for side in sides)
-    return left == right
+    if left == right or (left.dtype, left.shape) != (right.dtype, right.shape) or not _has_floats(left):
+        return left == right
+    pairs = set(zip(left.bits, right.bits, strict=True))  # large arrays repeat few elements
+    # Encode all NaNs in the same way.
+    encoded = [from_numbers(left.dtype, (len(pairs),), _numbers(side, left.dtype)) for side in zip(*pairs, strict=True)]
+    return encoded[0] == encoded[1]
 
 
 def part_of(dtype: str) -> str:
