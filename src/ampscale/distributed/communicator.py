@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from operator import mul
 from typing import Any, TypeVar
 
 import array_api_compat
@@ -100,6 +101,10 @@ class RankCommunicator(ABC):
     @abstractmethod
     def _check(self, arrays: list[Array]) -> None:
         """Raise a TypeError unless the engine supports the library of *arrays*."""
+
+    @abstractmethod
+    def _shards(self, arrays: list[Array]) -> tuple[list[Array], list[int]]:
+        """Return this rank's shard of each array, and the number of ranks to which the array itself copies each value."""
 
     @abstractmethod
     def _zeros(self, length: int) -> Array:
@@ -227,7 +232,8 @@ class RankCommunicator(ABC):
         xp = array_api_compat.array_namespace(like)
         if not arrays:
             return xp.zeros_like(like[:3])
-        sums = as_array(square_sums(arrays, copies), like)
+        shards, own_copies = self._shards(arrays)
+        sums = as_array(square_sums(shards, list(map(mul, copies, own_copies))), like)
         if self._layout.name == "sharded":
             return sums
         # Ranks with distinct gradients differ in number of arrays, so each adds up the sums of its arrays.

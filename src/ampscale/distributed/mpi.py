@@ -108,6 +108,9 @@ class MPI(RankCommunicator):
             if not (array_api_compat.is_numpy_array(array) or array_api_compat.is_cupy_array(array)):
                 raise TypeError(f"MPI requires NumPy or CuPy arrays, got {type(array).__module__}.{type(array).__name__}")
 
+    def _shards(self, arrays: list[Array]) -> tuple[list[Array], list[int]]:
+        return arrays, [1] * len(arrays)
+
     def _zeros(self, length: int) -> Array:
         return np.zeros(length)
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import _get_default_group
 
-from ..backends.torch.dtensor import has_dtensors
+from ..backends.torch.dtensor import copies_in_mesh, has_dtensors, local_part, reduced
 from ..backends.torch.groups import group_of
 from ..backends.torch.timed_group import TimedGroup
 from ..core.typing import Array
@@ -36,7 +36,7 @@ class TorchDistributed(RankCommunicator):
         mean: True to average replicated gradients; False if they have been averaged already, as by DDP. Default: True if
             *gradients* is "replicated".
         copies: Number of ranks that have the same values, for the norm of sharded and distinct gradients: one number, or one
-            for each array.
+            for each array. Ranks of a DTensor's mesh are counted automatically: for a DTensor, this is the number of meshes.
         timeout: Seconds to wait for the other ranks.
 
     Raises:
@@ -95,6 +95,10 @@ class TorchDistributed(RankCommunicator):
                 )
         if has_dtensors(arrays):
             raise TypeError("gradients that are DTensors must not be averaged: create TorchDistributed with mean=False")
+
+    def _shards(self, arrays: list[Array]) -> tuple[list[Array], list[int]]:
+        whole = list(map(reduced, arrays))
+        return [local_part(array).detach() for array in whole], list(map(copies_in_mesh, whole))
 
     def _zeros(self, length: int) -> Array:
         return torch.zeros(length, dtype=torch.float64, device="cpu")

@@ -50,7 +50,7 @@ class Shards:
         if name is not None:
             for path, tensor in leaves_with_paths(tree, name):
                 check_not_partial(tensor, path)
-        self._tree, self._tensors = tree, list(map(_reduced, leaves(tree)))
+        self._tree, self._tensors = tree, list(map(reduced, leaves(tree)))
         self.local = unflatten(tree, map(local_part, self._tensors))
 
     def check_placed_as(self, other: "Shards", name: str) -> None:
@@ -110,9 +110,23 @@ def check_not_partial(tensor: Array, name: str) -> None:
         )
 
 
+def reduced(tensor: Array) -> Array:
+    """Return *tensor*, with its partial placements reduced to replicated ones."""
+    if not _is_partial(tensor):
+        return tensor
+    from torch.distributed.tensor import Replicate
+
+    return tensor.redistribute(placements=[Replicate() if item.is_partial() else item for item in tensor.placements])
+
+
 def local_part(tensor: Array) -> Array:
     """Return this rank's shard of a DTensor, which shares memory with the DTensor; return any other tensor unchanged."""
     return tensor.to_local() if _is_dtensor(tensor) else tensor
+
+
+def copies_in_mesh(tensor: Array) -> int:
+    """Return the number of ranks in the mesh of a DTensor that store a copy of each value; 1 for any other tensor."""
+    return tensor.device_mesh.size() // _shards(tensor) if _is_dtensor(tensor) else 1
 
 
 def root_ranks(tensors: Iterable[Array]) -> Ranks:
@@ -154,15 +168,6 @@ def _shards(tensor: Array) -> int:
 
 def _is_partial(tensor: Array) -> bool:
     return _is_dtensor(tensor) and any(placement.is_partial() for placement in tensor.placements)
-
-
-def _reduced(tensor: Array) -> Array:
-    """Return *tensor*, with its partial placements reduced to replicated ones."""
-    if not _is_partial(tensor):
-        return tensor
-    from torch.distributed.tensor import Replicate
-
-    return tensor.redistribute(placements=[Replicate() if item.is_partial() else item for item in tensor.placements])
 
 
 def _placement(tensor: Array) -> Any:
