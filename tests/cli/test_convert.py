@@ -118,8 +118,11 @@ def test_json_has_entries_and_report(run):
     assert set(report["divergence"]["endless"]) == {"lead", "cycle"}
 
 
-def test_strict_exits_with_1_if_the_scales_can_differ(run):
+def test_strict_exits_with_1_and_writes_no_file_if_the_scales_can_differ(run, tmp_path):
     """They can also differ if the search for a divergence ends without a result. Without --strict, the output is the same."""
+    target = tmp_path / "out.json"
+    assert run(SCALER, "--from", "torch", "--to", "keras", "--strict", "--out", str(target)).exit_code == 1
+    assert not target.exists()
     strict, plain = (run(SCALER, "--from", "torch", "--to", "keras", *options) for options in (["--strict"], []))
     assert (strict.exit_code, plain.exit_code) == (1, 0)
     assert (strict.stdout, strict.stderr) == (plain.stdout, plain.stderr)

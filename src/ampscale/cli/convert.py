@@ -38,7 +38,7 @@ FORMAT = Name("format", FORMATS, nearest={"mindformers": "mindspore_update_cell"
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Constructor argument of the source, if IN does not contain it."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the entries and the report as JSON and nothing else.")
-@click.option("--strict", is_flag=True, help="Exit with 1 unless both scales are equal for every overflow trace.")
+@click.option("--strict", is_flag=True, help="Exit with 1, and write no file, unless both scales are equal for every trace.")
 def convert(
     file: Path,
     source: str | None,
@@ -65,10 +65,12 @@ def convert(
         source, at = choose_state(entries, source, at)
         values = {key: constant(value) for key, value in assignments(settings, "KEY=VALUE").items()}
         saved = checkpoints.convert(entries, source, target, settings=values, at=at)
+        is_rejected = strict and not saved.report.lossless
         if out is not None:
             if out.exists() and out.samefile(file):
                 raise ValueError(f"--out must not be the file that is read, got {out}")
-            checkpoints.write_file(out, saved.mapping)
+            if not is_rejected:
+                checkpoints.write_file(out, saved.mapping)
     if as_json:
         click.echo(json_text({"mapping": saved.mapping, "report": document(saved.report)}, indent=2))
     else:
@@ -76,7 +78,7 @@ def convert(
             click.echo(json_text(saved.mapping, indent=2))
         lines = (fold(line, INDENT) for line in _lines(source, target, saved.report))
         click.echo("\n".join(lines), err=out is None)
-    if strict and not saved.report.lossless:
+    if is_rejected:
         raise SystemExit(1)
 
 
