@@ -113,7 +113,7 @@ def read_rules(texts: Sequence[str], settings: Mapping[str, str]) -> dict[str, L
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Parse settings such as ``("init_scale=2**16", ...)`` into a mapping. The values remain text."""
+    """Parse settings such as ``("init_scale=2**16,hysteresis=2", "min_scale=1")`` into a mapping. The values remain text."""
     with usage_errors():
         return _settings(",".join(texts).split(","))
 

@@ -151,7 +151,7 @@ def _square_sums_host(values: Array, block: Block, dtype: str) -> list[float]:
 
 
 def _statistics(values: Array, block: Block) -> Array:
-    """Return the statistics of each array of *block*; *values* contains the values of all its arrays: int32, shape (n, 8)."""
+    """Return the statistics of each array of *block*, int32 of shape (n, 8); *values* contains the values of all its arrays."""
     sizes = np.fromiter(map(_size, block.sources), np.int32)
     starts = np.add.accumulate(sizes) - sizes
     count = partial(np.add.reduceat, indices=starts, dtype=np.int32)

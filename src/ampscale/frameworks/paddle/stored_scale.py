@@ -157,7 +157,7 @@ class StoredScale:
         return {**self.__dict__, "_updated_at": None, "_monitor": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the attributes that `__getstate__` returned. Copied optimizers have other ids."""
+        """Restore the attributes that `__getstate__` returned; progress is stored under the ids of the copied optimizers."""
         self.__dict__.update(state, _progress={id(progress.optimizer): progress for progress in state["_progress"].values()})
 
     def _unscaled_only(self) -> dict[int, Progress]:
