@@ -116,7 +116,7 @@ def test_with_blocks_restore_the_previous_choice():
 
 
 def test_choices_can_be_entered_only_once_and_only_while_current():
-    """Entering a choice twice, or after another choice was made, raises an error."""
+    """Entering a choice twice, or after another choice was made, raises an error and leaves the current choice unchanged."""
     choice = use_backend("strict")
     with (
         choice,

@@ -18,7 +18,7 @@ from ampscale.backends.registry import why_not
 @pytest.mark.usefixtures("known_backends")
 @pytest.mark.clause("BACKENDS-third-party")
 def test_registered_backends_are_listed_and_own_their_arrays(make_backend):
-    """A registered backend also takes over arrays that had another owner before. All other arrays keep their owners."""
+    """They are listed by name, and also own arrays that had another owner before. All other arrays keep their owners."""
     array = array_api_strict.ones(2)
     assert get_backend(array) is generic
     strict = make_backend(all_finite=lambda _: "called")
@@ -55,7 +55,7 @@ def test_names_must_be_unique(make_backend, name):
 
 @pytest.mark.usefixtures("known_backends")
 def test_incomplete_backends_are_rejected(make_backend):
-    """NAME must be a str, and everything else a function."""
+    """NAME must be a str, and everything else a function. A rejected backend is not listed."""
     for item in CONTENTS:
         invalid, incomplete = make_backend(**{item: 3}), make_backend()
         delattr(incomplete, item)

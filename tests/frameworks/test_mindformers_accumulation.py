@@ -44,7 +44,7 @@ def test_incomplete_steps_change_no_parameters():
     """
     Each call returns its own loss, overflow flag and local norms, but no global norm. Rate and scale are unchanged.
 
-    One call with an overflow makes the whole step an overflow.
+    Their reports have the status ACCUMULATED. One call with an overflow makes the whole step an overflow.
     """
     network = linear([1, 2])
     optimizer = optimizers.SGD(network, [0.5, 0.25])

@@ -28,14 +28,11 @@ def test_comparison_has_all_trajectories_and_pairs():
     assert compare({"only": SMALL}, from_string("..")).divergences == {}
 
 
-def test_invalid_rules_raise_an_error():
+def test_invalid_rules_and_traces_raise_an_error():
     with pytest.raises(ValueError, match="rules must contain at least one rule, got none"):
         compare({}, from_string(".."))
     with pytest.raises(TypeError, match=r"rule must be a LossScaleRule, such as presets\.torch\(\), got .torch. of type str"):
         compare({"one": SMALL, "torch": "torch"}, from_string(".."))
-
-
-def test_trace_must_be_a_trace():
     with pytest.raises(TypeError, match="trace must be a Trace"):
         compare({"one": SMALL}, "..")
 

@@ -153,7 +153,7 @@ def test_trajectory_has_the_state_before_each_step_and_after_the_last():
 
 
 def test_empty_trace_returns_the_initial_state():
-    """The trajectory has one scale and no flag."""
+    """The trajectory has one scale and no flag. `sweep` returns the initial scales."""
     trajectory = simulate(LossScaleRule(initial_good_steps=-1), from_string(""))
     assert (trajectory.scales.tolist(), trajectory.good_steps.tolist(), trajectory.bad_steps.tolist()) == ([65536.0], [-1], [0])
     assert trajectory.finite.shape == (0,)

@@ -61,7 +61,7 @@ def test_powers_of_two_divide_every_pattern_as_defined(name):
 @given(factor=scales, divides=st.booleans())
 @example(factor=0.0, divides=True)  # a rule without min_scale backs off to zero
 def test_any_factor_divides_and_multiplies_every_pattern_as_defined(name, factor, divides):
-    """Results have 16 bits, or are widened to float32 or float64."""
+    """Arrays contain all patterns, or nine. Results have 16 bits, or are widened to float32 or float64."""
     values = PATTERNS.view(DTYPES[name])
     check_pass(values, factor, divides)
     check_pass(values[:9], factor, divides)

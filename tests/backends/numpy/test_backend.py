@@ -86,7 +86,7 @@ def test_results_equal_the_definition_for_random_bits(dtype):
 @pytest.mark.clause("OVERFLOW-all-finite", "OVERFLOW-both-sides")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_non_finite_values_are_detected_at_all_boundaries(dtype):
-    """Positions are the first, the last, and those at the boundaries of rows and blocks."""
+    """Positions are the first, the last, and those at the boundaries of rows and blocks. The norm is not finite either."""
     boundaries = [0, 255, 256, 4095, 4096, 32_767, 65_535, 65_536, 131_071, 131_072, 262_143, 262_144, 524_288]
     for length in LENGTHS:
         values = random(length, DTYPES[dtype])

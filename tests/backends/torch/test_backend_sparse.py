@@ -55,7 +55,7 @@ def test_sparse_results_equal_dense_results(dtype):
 @pytest.mark.clause("OVERFLOW-both-sides", "OVERFLOW-all-finite")
 @FORMATS
 def test_values_with_the_same_index_overflow_in_their_sum(dtype):
-    """Each value is finite. A large scale does not hide the overflow, although the sum of the quotients would be finite."""
+    """Each value is finite, and so is a sum that cancels. A large scale does not hide an overflow of the sum."""
     large = float(LARGEST[dtype]) * 0.75
     for rows, finite in (([2, 2], False), ([2, 3], True)):
         tree = [torch.ones(1), sparse(rows, [large, large], dtype)]

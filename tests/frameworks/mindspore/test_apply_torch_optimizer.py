@@ -243,7 +243,7 @@ def test_ampscale_optimizers_reject_parameters_that_require_gradients():
 
 
 def test_an_optimizer_with_parameters_of_another_network_is_rejected():
-    """Such a parameter would never have a gradient. A frozen parameter of the network is allowed."""
+    """Such a parameter would never have a gradient. A frozen one of the network is allowed, and can be unfrozen later."""
     model, other = Product(), Product()
     model.b.requires_grad_(False)
     with rejects(ValueError, "optimizer", "got 2 that do not belong to it"):
@@ -261,7 +261,7 @@ def test_an_optimizer_with_parameters_of_another_network_is_rejected():
 
 @pytest.mark.parametrize("make", [torch.optim.LBFGS, torch.optim.SparseAdam])
 def test_no_gradient_is_left_after_an_optimizer_raised(make):
-    """LBFGS raises an error without a closure, and SparseAdam raises one for dense gradients."""
+    """LBFGS raises an error without a closure, and SparseAdam for dense gradients. The parameters are unchanged."""
     model = Product()
     old_bits = parameter_bits(model)
     with pytest.raises((TypeError, RuntimeError)):
@@ -292,7 +292,7 @@ def test_process_loss_scale_may_return_a_python_bool(fused):
 @pytest.mark.clause("STEP-no-gradients", "MINDFORMERS-global-norm")
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_loss_without_parameters_changes_nothing(fused):
-    """The outputs are torch tensors, as in any step."""
+    """The step is finite, and its norm is 0. The outputs are torch tensors, as in any step."""
     model = Product()
     model.forward = lambda: torch.ones(())
     old_bits = parameter_bits(model)

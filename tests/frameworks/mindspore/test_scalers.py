@@ -71,7 +71,7 @@ def test_scale_value_is_a_float32_copy(scaler_of):
 
 
 def test_an_error_names_mindspores_argument_and_changes_nothing():
-    """The functions that the methods call have another name for this argument. The scale then moves to any library."""
+    """The functions that the methods call have another name for this argument. Afterwards, any library's arrays can be scaled."""
     one, strict = array(1), array_api_strict.ones(1)
     for scaler in (StaticLossScaler(8), DynamicLossScaler(8, 2, 3)):
         for inputs, message in (
@@ -153,7 +153,7 @@ def test_the_lower_bound_applies_to_backoffs_only():
 
 @pytest.mark.clause("MINDSPORE-adjust-argument")
 def test_adjust_accepts_a_single_bool():
-    """Python and NumPy bools and arrays of shape () are valid."""
+    """Python and NumPy bools and bool arrays of shape () are valid. The number 1 is not."""
     for flag in (True, np.True_, np.asarray(True), all_finite([array(1)])):
         scaler = DynamicLossScaler(8, 2, 2)
         assert scaler.adjust(flag) is True

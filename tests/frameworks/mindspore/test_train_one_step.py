@@ -28,7 +28,7 @@ def test_a_step_returns_loss_overflow_and_loss_scale():
 
 @pytest.mark.clause("MINDSPORE-cell-last-step", "STEP-report")
 def test_last_step_is_the_report_of_the_last_step():
-    """The report has copies of the used scale, the next scale and the learning rate, and the flags of the step."""
+    """It has copies of the loss, both scales and the learning rate, and the flags of the step. It is None before any step."""
     network = linear([1, 2])
     cell = TrainOneStepWithLossScaleCell(network, optimizers.SGD(network, 0.5), DynamicLossScaleUpdateCell(8, 2, 1))
     assert cell.last_step is None

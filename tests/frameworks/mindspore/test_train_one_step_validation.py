@@ -32,7 +32,7 @@ def test_the_initial_scale_of_an_update_cell_must_be_positive_and_finite(value):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -8.0])
 @on("numpy", "strict", "torch", "jax")
 def test_a_scale_array_must_be_positive_and_finite(library, value):
-    """The constructor, `set_sense_scale` and `load_state_dict` raise, on every library."""
+    """The constructor, `set_sense_scale` and `load_state_dict` raise, and the cell keeps its scale."""
     network = Network(sum, library.array([1.0]), vjp=sum)  # no function of the network is called
     cell = TrainOneStepWithLossScaleCell(network, Recorder(), library.array(8.0))
     scale = library.array(value)

@@ -51,7 +51,7 @@ def test_end_receives_whether_unscaled_gradients_were_changed(changes):
 
 @pytest.mark.clause("PADDLE-monitor")
 def test_losses_without_a_graph_are_not_reported():
-    """A function that an evaluation shares with the training can scale its loss."""
+    """A function that an evaluation shares with the training can scale its loss. The reported losses are detached."""
     torch, monitor = pytest.importorskip("torch"), RecordingMonitor()
     scaler = scaler_at(8.0, monitor=monitor)
     scaler.scale(torch.ones(()))
@@ -90,7 +90,7 @@ def test_an_error_in_begin_changes_nothing():
     "copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))], ids=["copy", "deepcopy", "pickle"]
 )
 def test_scalers_can_be_copied_within_a_step(copied):
-    """A copy has the scale and the counts, and no monitor. It rejects the calls that its original rejects."""
+    """A copy has the scale, the counts and the progress of the step, but no monitor. It is not abandoned with its original."""
     optimizer = GradientDescent(np.float32([8]))
     scaler = scaler_at(8.0, monitor=RecordingMonitor())
     scaler.step(optimizer)

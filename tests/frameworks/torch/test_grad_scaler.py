@@ -238,7 +238,7 @@ def test_a_copy_is_independent(copied, make):
 @pytest.mark.clause("TORCH-copies")
 @pytest.mark.parametrize(("copied", "call"), [(copy.copy, "unscale_"), (copy.deepcopy, "step")])
 def test_copying_within_a_step_raises(copied, call):
-    """The RuntimeError names the missing call."""
+    """The RuntimeError names the missing call, `update`. After this call, the scaler can be copied."""
     scaler, parameter = used_scaler(), torch.zeros(1, requires_grad=True)
     parameter.grad = torch.ones(1)
     getattr(scaler, call)(torch.optim.SGD([parameter]))

@@ -114,7 +114,7 @@ def test_stored_scales_do_not_change_later():
 
 @pytest.mark.clause("TORCH-monitor", "TORCH-no-gradients")
 def test_end_is_not_called_for_optimizers_without_gradients_or_abandoned_ones():
-    """`end` is called for every other optimizer, even if it did not step."""
+    """`begin` is called for all four optimizers, and `end` for the two others, even if they did not step."""
     loop = Loop()
     others = [torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1) for _ in range(3)]
     unscaled, abandoned, without_gradients = others
@@ -314,7 +314,7 @@ def test_a_second_step_without_a_backward_pass_is_stale():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_abandoned_gradients_that_are_not_reset_are_reported():
-    """Gradients of the next backward pass are added to the abandoned ones."""
+    """The gradients of the first abandoned step are reset. Those of the second are not, and the last step adds to them."""
     loop = Loop(zeroing="forgotten")
     plain(loop)
     for _ in range(2):
@@ -394,7 +394,7 @@ def _process_group(tmp_path):
 @pytest.mark.parametrize("clips", [False, True])
 @pytest.mark.parametrize("parallelism", ["fsdp2", "ddp views", "ddp copies"])
 def test_writes_of_ddp_and_fsdp2_are_not_reported(zeroing, clips, parallelism):
-    """DDP writes gradients at the end of the backward pass; with FSDP2, version counters do not show all writes."""
+    """Clipped and forgotten gradients are reported with DDP only, since version counters do not show all writes of FSDP2."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     if parallelism != "fsdp2":
         model = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=parallelism == "ddp views")

@@ -97,7 +97,7 @@ def test_contradiction_lists_the_expected_scales():
 
 
 def test_trace_has_as_few_finite_steps_as_possible():
-    """The scale before the second overflow is two growths above the scale after the first overflow."""
+    """Two growths lie between the overflows. With `initial_good_steps`, the first window has fewer steps."""
     result = follow_overflows(presets.torch(growth_interval=5), [Overflow(1, 65536.0, 32768.0), Overflow(2, 131072.0, 65536.0)])
     assert "".join("." if finite else "x" for finite in result.finite) == "x..........x"
     assert result.ambiguous is None

@@ -187,7 +187,7 @@ def test_rounded_scales_require_a_tolerance():
 
 
 def test_too_many_states_are_undecided():
-    """With an overflow tolerance, each count of unobserved overflows is another state."""
+    """With an overflow tolerance, each possible number of overflows is another state. Known flags leave only one state."""
     observed = Observed(np.full(801, 128.0), np.full(800, -1, np.int8))
     result = follow(presets.fairseq_tolerance(), observed)
     assert result.contradiction.undecided
@@ -210,7 +210,7 @@ def test_a_resumed_run_starts_with_the_fewest_good_steps_that_are_possible():
 
 
 def test_two_scales_of_2000_steps_are_enough_for_factors_of_two():
-    """Only the first and the last scale are observed."""
+    """Only the first and the last scale are observed. The trace that is found leads from one to the other."""
     scales = np.full(2001, np.nan)
     scales[[0, -1]] = 65536.0, 4.0
     observed = Observed(scales, np.full(2000, -1, np.int8))

@@ -19,7 +19,11 @@ def observed(scales, flags=None):
 
 
 def test_guesses_are_other_values_of_the_given_settings():
-    """Hysteresis and tolerance have usual values. An interval requires a growth, and a factor that most ratios differ from it."""
+    """
+    Hysteresis and tolerance have usual values, bounds are the extreme scales, and an error is only ever removed.
+
+    An interval is guessed only after a growth, and a factor only if most ratios differ from the given one.
+    """
     assert guesses(observed([64, 64]), {"hysteresis": 2, "init_scale": 64.0}) == {"hysteresis": [1, 3, 4]}
     assert guesses(observed([64, 64]), {"overflow_tolerance": 0.05}) == {"overflow_tolerance": [0.1, 0.2, 0.25, 0.3, 0.5]}
     assert guesses(observed([64, 64]), {"overflow_tolerance": None}) == {}

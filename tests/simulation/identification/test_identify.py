@@ -143,7 +143,7 @@ def test_explanations_are_sorted():
 
 
 def test_published_initial_scale_is_tried_first_if_the_first_scale_is_unknown():
-    """The first known scale is tried next."""
+    """The first known scale is tried next. A given initial scale is the only one that is tried."""
     for first, changed in ((65536.0, ()), (1024.0, ("init_scale",))):
         (explanation,) = identify(without_flags([math.nan, first, first, first / 2]), ["torch"])
         assert (explanation.explains, explanation.changed, explanation.rule.init_scale) == (True, changed, first)

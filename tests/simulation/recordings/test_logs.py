@@ -51,7 +51,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_is_read(name):
-    """The source can be text, lines or an open file, with any line ends."""
+    """Flags and scales are those in `SAMPLES`. The source can be text, lines or an open file, with any line ends."""
     step_pattern, steps, powers = SAMPLES[name]
     text = sample(name)
     log = read_log(text, step_pattern=step_pattern)
@@ -276,7 +276,7 @@ def test_log_without_overflows_is_read_if_its_format_is_known():
 
 
 def test_unknown_messages_are_counted():
-    """The note quotes the first unknown message."""
+    """A note quotes the first of them. If no message of the log is known, an error quotes it."""
     unknown = "Loss overflow! skipping, new scale 4"
     log = read_log(f"{PADDLE.format(8.0, 8.0, 0.5)}{unknown}\n{unknown}\n")
     label = "lines that seem to report overflows, but match no known message"

@@ -41,7 +41,7 @@ def test_flags_can_be_numbers_or_words(written):
 
 
 def test_unknown_column_requires_a_meaning(written):
-    """The meaning of a known column cannot be changed."""
+    """The meaning is "finite" or "overflow". That of a known column cannot be changed."""
     path = written("nan_seen\n1\n0\n")
     with pytest.raises(ValueError, match=r"a true cell of 'nan_seen' is unknown; specify means, 'finite' or 'overflow'"):
         from_csv(path, column="nan_seen")
