@@ -54,7 +54,7 @@ def test_functions_reject_two_dtypes():
 
 
 def test_functions_reject_implicit_conversions():
-    """A condition must be an array, integers do not become floats, and the imaginary part is not discarded."""
+    """A condition must be an array, integers do not become floats, only `imag` drops a part, and the device must exist."""
     condition = partial(xp.where, True, array_of(xp.float32, 1), array_of(xp.float32, 2))
     division = partial(operator.truediv, array_of(xp.int32, 4), array_of(xp.int32, 4))
     cases = [

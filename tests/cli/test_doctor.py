@@ -57,11 +57,11 @@ def bare(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def bare_facts(bare):
-    """Return the report without optional packages."""
-    facts, status = examined(**bare)
+def facts(bare):
+    """Return the facts that are reported without optional packages."""
+    report, status = examined(**bare)
     assert status == 0
-    return facts
+    return report
 
 
 def beside(bare, *folders):
@@ -89,9 +89,8 @@ def test_report_has_all_installed_libraries(tmp_path):
         assert entry["imported"] is (name == "numpy")
 
 
-def test_doctor_requires_no_optional_package(bare_facts):
-    """Unknown facts are null."""
-    facts = bare_facts
+def test_doctor_requires_no_optional_package(facts):
+    """Without these packages, facts about their libraries are null, and each library has a reason why it is not usable."""
     assert list(facts) == ["ampscale", "python", "chosen", "kernels", "cuda_kernels", "backends", "problems"]
     assert facts["kernels"] == {"name": "numpy", "reason": "numba cannot be used: No module named 'numba'"}
     assert facts["cuda_kernels"] is None
@@ -104,9 +103,8 @@ def test_doctor_requires_no_optional_package(bare_facts):
     assert row(facts, "generic")["why_not"] == "creates no arrays"
 
 
-def test_text_has_the_facts_of_the_json(bare_facts):
+def test_text_has_the_facts_of_the_json(facts):
     """The text has a table, and a remark on each backend that is not usable, in 80 columns."""
-    facts = bare_facts
     lines = doctor.text(facts).splitlines()
     assert all(line.isprintable() for line in lines)
     summary = f"ampscale {facts['ampscale']} python {facts['python']} chosen numpy by default"

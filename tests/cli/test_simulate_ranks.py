@@ -75,7 +75,7 @@ def test_json_of_ranks_that_never_disagree_has_inf_as_text():
 
 
 def test_help_describes_every_key_of_the_json():
-    """Keys of the model are described as options."""
+    """The keys within "model" are not listed there, since they are the names of options."""
     document = report("--ranks", 8)
     text = RUNNER.invoke("--help").stdout.partition("With --ranks and --json:")[2].partition("Options:")[0]
     keys = {*document, *document["costs"][0], *document["systems"][0]}

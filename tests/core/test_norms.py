@@ -77,8 +77,8 @@ def test_norm_of_an_empty_tree_is_zero(library):
 
 @pytest.mark.clause("NORMS-clip", "NORMS-clip-before", "NORMS-clip-under-limit", "NORMS-clip-round-once")
 @given(names.flatmap(lambda name: st.lists(small_arrays(name), min_size=1, max_size=3)), st.floats(2.0**-10, 2.0**12))
-def test_clipping_multiplies_by_one_coefficient(tree, limit):
-    """The coefficient is computed in the dtype of the norm, each product is rounded once, and the norm never increases."""
+def test_clipping_multiplies_by_one_coefficient_and_rounds_once(tree, limit):
+    """The coefficient has the dtype of the returned norm. The new norm is at most that norm and, up to rounding, the limit."""
     clipped, norm = clip_by_global_norm(tree, limit)
     number = norm.dtype.type
     coefficient = min(number(1), number(limit) / (max(norm[()], number(limit)) + number(1e-6)))

@@ -87,7 +87,7 @@ def test_division_that_overflows_is_an_overflow(library):
 @pytest.mark.parametrize("value", [5.0, INF])
 @on("numpy", "strict", "strict16", "torch")
 def test_mutable_arrays_are_unscaled_in_place(library, value):
-    """The arrays are views of larger ones and have each dtype; *out* is the tree itself or another tree."""
+    """If *out* is another tree, *tree* is unchanged. The arrays of *tree* are views of larger ones, in each dtype."""
     numbers = np.asarray([0, 1, 2, 3, 4, value, 6, 7]).reshape(4, 2)
     larger = [library.array(numbers, dtype) for dtype in library.dtypes]
     tree = [None, *(leaf[1:3, :] for leaf in larger)]

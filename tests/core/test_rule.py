@@ -119,7 +119,7 @@ def test_can_raise_is_true_if_a_raise_constant_is_set():
 
 @pytest.mark.clause("MACHINE-would-raise")
 def test_would_raise_is_computed_for_each_state_of_a_batch(library):
-    """The result has the shape of the state, even for a single flag. Without a `raise_at_...` constant it is False."""
+    """An overflow raises an error only at `min_scale`, and never without a `raise_at_...` constant. The flag may be one bool."""
     rule = LossScaleRule(init_scale=4.0, min_scale=2.0, raise_at_min_scale=True)
     states = library.from_numpy(map_leaves(lambda array: np.full(2, array), rule.init()))
     states = states._replace(scale=library.array([2.0, 4.0]))

@@ -121,7 +121,7 @@ def test_libraries_equal_the_definition(library, each_kernel, name):
 @on("numpy", "strict16", "torch", "jax")
 @pytest.mark.usefixtures("each_kernel")
 def test_values_are_measured_in_their_own_dtype_if_results_are_wider(library):
-    """In this case, the compiled kernels measure in a separate pass."""
+    """The results equal those of `unscale_and_check`. The compiled kernels measure in a separate pass."""
     tree = [np.float16([2.0**-24, 0.0, np.inf]), np.float32([3.0, 2.0**-30])]
     arrays = [library.from_numpy(array) for array in tree]
     expected, finite = ampscale.unscale_and_check(arrays, 4.0, dtype="float32")
