@@ -167,7 +167,7 @@ def pebbles(tmp_path_factory):
 
 @pytest.mark.clause("BACKENDS-third-party")
 def test_backend_of_a_package_is_listed(bare, pebbles):
-    """The float16 arrays of the backend cannot be added, so float16 is not supported."""
+    """It can be chosen. Its float16 arrays cannot be added, so float16 is not supported."""
     facts, status = examined(AMPSCALE_BACKEND="pebbles", **beside(bare, pebbles))
     assert (status, facts["chosen"]["name"]) == (0, "pebbles")
     expected = ["pebbles", "ampscale-pebbles 0.1", True, False, "0.3", ["pile"], False, False, False, True, None]

@@ -166,7 +166,7 @@ def test_noun_of_one_step_or_overflow_is_singular(tmp_path):
 
 
 def test_log_without_step_numbers_is_identified_by_its_overflows():
-    """Any number of finite steps can lie between two overflows."""
+    """The reason is printed. Any number of finite steps can lie between two overflows, so no ambiguous flags are counted."""
     lines = printed(LOGS / "apex_amp.log")
     reason = "the log does not number its steps, so the number of finite steps between its overflows is unknown"
     assert re.search(rf"\d+ overflows: {reason}; specify --step-pattern, a regular .* a step\.", " ".join(lines))

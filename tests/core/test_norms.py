@@ -39,7 +39,7 @@ def test_norms_are_roots_of_sums_of_squares(tree):
 
 @pytest.mark.clause("NORMS-local", "NORMS-global", "NORMS-shape", "NORMS-sizes", "NORMS-complex", "NORMS-empty")
 def test_three_and_four_have_the_norm_five(library):
-    """The numbers are in two arrays, or parts of a complex number. A tree without arrays has no local norms."""
+    """The numbers are in two arrays, or parts of a complex number. `sizes` counts values. None has neither norm nor size."""
     tree = {"b": library.array([[3.0]]), "a": [None, library.array([0.0, 4.0])]}
     assert alike(library.to_numpy(local_norms(tree)), np.asarray([3, 4], F32))
     assert alike(library.to_numpy(global_norm(tree)), np.asarray(5, F32))

@@ -63,7 +63,7 @@ def is_empty(state_dict: Any) -> bool:
 
 
 def is_loadable(state_dict: Any, keys: tuple[str, ...], *, enabled: bool) -> bool:
-    """Return True if a `GradScaler` can load *state_dict*. A disabled one loads none, and warns of an unused dict."""
+    """Validate *state_dict*; return True if the scaler is enabled. A disabled one loads none, and warns of an unused dict."""
     if enabled and is_empty(state_dict):
         raise RuntimeError("state_dict must not be empty: a disabled GradScaler returned it, but this one is enabled")
     if enabled:

@@ -252,7 +252,7 @@ values = st.recursive(
 @settings(max_examples=150)
 @given(st.data(), st.sampled_from(list(checkpoints.FORMATS)))
 def test_any_mapping_is_loaded_or_raises_a_value_error(data, name):
-    """Some values of a valid mapping are replaced, at the top level or one level below."""
+    """Some values of a valid mapping are replaced, at the top level or one level below. What is loaded can be saved again."""
     saved = checkpoints.convert(STATE, "torch", name)
     mapping = {**saved.mapping, **saved.report.settings}
     for key in data.draw(st.sets(st.sampled_from(sorted(mapping)), max_size=2)):

@@ -328,7 +328,7 @@ def test_fields_without_effect_are_not_dropped():
 
 
 def test_flax_setting_is_one_less_than_the_number_of_steps():
-    """The scale of flax grows after `growth_interval + 1` finite steps."""
+    """The scale of flax grows after `growth_interval + 1` finite steps. `growth` is the next growth of source and target."""
     source = replace(presets.flax(growth_interval=1999), init_scale=4096.0)
     saved = checkpoints.save("flax", Checkpoint(replace(source, max_scale=presets.LARGEST), LossScaleState(4096.0, 1999, 0)))
     assert saved.report.settings["growth_interval"] == 1999

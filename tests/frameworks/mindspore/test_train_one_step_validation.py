@@ -48,7 +48,7 @@ def test_a_scale_array_must_be_positive_and_finite(library, value):
 @pytest.mark.clause("MINDSPORE-cell-scale-checked", "MINDSPORE-set-sense-scale-checked")
 @on("strict", "jax")
 def test_the_scale_must_be_of_the_library_of_the_parameters(library):
-    """Without this check, the next step would fail in the backward pass. JAX has the dtypes of NumPy."""
+    """The next step would fail in the backward pass. The dtypes of JAX are NumPy's, so a check of dtypes is not enough."""
     cell, scale = TrainOneStepWithLossScaleCell(linear(), Recorder(), array(8)), library.array(8.0)
     for call, names in (
         (lambda: TrainOneStepWithLossScaleCell(linear(), Recorder(), scale), "params from numpy .*; scale_sense"),

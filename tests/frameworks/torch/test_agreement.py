@@ -120,7 +120,7 @@ def test_ranks_compare_the_parameters_on_a_mesh_of_all_ranks(mesh):
 
 @pytest.mark.clause("TORCH-dtensor-ranks", "REPLICAS-empty-ranks")
 def test_a_rank_without_a_plain_gradient_takes_part_in_the_mean(mesh):
-    """Other ranks can have a gradient of the plain parameter. Gradients of DTensors are not averaged."""
+    """Other ranks can have a gradient of the plain parameter. DTensors are not averaged, and alone need no mean."""
     from torch.distributed.tensor import DTensor, Shard
 
     averaged = []

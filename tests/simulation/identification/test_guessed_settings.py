@@ -108,7 +108,7 @@ def test_factors_have_few_digits(factor, dtype):
     assert guesses(observed(scales[::-1]), {"backoff_factor": 0.5})["backoff_factor"][0] == 1 / factor
     assert "growth_factor" not in guesses(observed(scales), {"growth_factor": factor})
     assert "growth_factor" not in guesses(observed(scales[::-1]), {"growth_factor": 2.0, "backoff_factor": 0.5})
-    assert guesses(observed([*scales, 2 * scales[-1]]), {"growth_factor": 2.0})["growth_factor"][0] == factor  # a bound
+    assert guesses(observed([*scales, 2 * scales[-1]]), {"growth_factor": 2.0})["growth_factor"][0] == factor  # the most common
 
 
 def test_intervals_are_guessed_for_the_most_common_ratio_as_well():

@@ -186,7 +186,7 @@ def test_overflows_with_unknown_old_scales_are_identified(after, init, changed):
 
 @pytest.mark.parametrize("name", ["torch", "megatron", "deepspeed", "nemo"])
 def test_resumed_run_can_start_with_any_counts(name):
-    """Without `resumed`, a run that starts within a window is inconsistent, since it requires zero counts."""
+    """`start` reproduces the scales, and the interval can be inferred. Without `resumed`, the counts would have to be zero."""
     rule = presets.PRESETS[name].rule(**settable(name, growth_interval=40, hysteresis=2))
     finite = np.random.default_rng(3).random(400) > 0.02
     whole = run(rule, finite, flags=True)

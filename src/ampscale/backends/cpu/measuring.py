@@ -66,7 +66,7 @@ def _count_small(source, subnormal, underflow, one):
 
 @njit(nogil=True, inline="always")
 def _largest_minus_infinity(source, infinity):
-    """Return the largest finite magnitude, minus *infinity*. It wraps around, and exceeds those of infinity and NaN."""
+    """Return the largest finite magnitude, minus *infinity*: finite ones wrap around, and so exceed infinity and NaN."""
     largest = minus(infinity, infinity)
     for i in range(source.size):
         bits_minus_infinity = minus(magnitude(source[i]), infinity)

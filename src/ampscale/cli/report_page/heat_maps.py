@@ -3,6 +3,7 @@
 import base64
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -36,15 +37,10 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
 
     The gradients are all together, and each *chosen* one. A column without a measurement equals the previous column.
     """
-    bins = []  # for each measured step: its index, and the gradient, exponent and count of each bin
-    for measurement in measurements:
-        if measurement.histograms is not None:
-            gradients, exponents = measurement.histograms.bins()
-            scaled_exponents = exponents + shift_of(run, measurement)
-            bins.append((measurement.position, gradients, scaled_exponents, measurement.histograms.counts))
-    measured_exponents = [exponents for _, _, exponents, _ in bins if exponents.size]
-    low = max(_LOW, min([SMALLEST_SUBNORMAL - 4, *(int(exponents.min()) for exponents in measured_exponents)]))
-    high = min(_HIGH, max([LARGEST_EXPONENT + 3, *(int(exponents.max()) for exponents in measured_exponents)]))
+    bins = list(_bins(run, measurements))
+    all_exponents = np.concatenate([exponents for _, _, exponents, _ in bins])
+    low = max(_LOW, int(all_exponents.min(initial=SMALLEST_SUBNORMAL - 4)))
+    high = min(_HIGH, int(all_exponents.max(initial=LARGEST_EXPONENT + 3)))
     columns = min(_COLUMNS, run.steps.size, max(24, 2 * len(bins)))
     rows = high - low + 1
     slots = np.zeros(max(chosen, default=0) + 2, np.int64)  # index of each gradient in the result; 0 if it is not chosen
@@ -60,6 +56,14 @@ def _shares(run: Run, measurements: list[Measurement], chosen: list[int]) -> tup
         counts[0, column] += np.bincount(row, weights, rows)
     totals = np.maximum(counts.sum(axis=2, keepdims=True), 1)
     return (counts / totals)[:, np.maximum.accumulate(source_columns)], low
+
+
+def _bins(run: Run, measurements: list[Measurement]) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the index of each step with histograms, and the gradient, exponent and count of each bin, as scaled in the step."""
+    for measurement in measurements:
+        if measurement.histograms is not None:
+            gradients, exponents = measurement.histograms.bins()
+            yield measurement.position, gradients, exponents + shift_of(run, measurement), measurement.histograms.counts
 
 
 def _picture(run: Run, name: str, shares: np.ndarray, low: int) -> str:

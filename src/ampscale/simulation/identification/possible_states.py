@@ -97,19 +97,21 @@ class Transitions:
 
         A *flag* of 1 selects transitions of finite steps, 0 those of overflows, and -1 both. Counts are stored as bits.
         """
+        self._cache_transitions(frontier)
+        for key, counts in frontier.items():
+            last = (counts >> self.last) << self.last  # the bit of the last count of the window, without those of smaller counts
+            for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
+                for transition in transitions:
+                    if subset and flag in (-1, int(transition.finite)):
+                        yield key, subset, transition
+
+    def _cache_transitions(self, frontier: Frontier) -> None:
+        """Compute the transitions from the keys that occur for the first time."""
         new_keys = [key for key in frontier if key not in self._cached]
         self.additional_keys += max(len(new_keys) - 1, 0)
         for key in new_keys:
             good_steps = (self.lowest - 1, self.rule.growth_interval - 1)  # a count before the last of the window, and the last
             self._cached[key] = [[self._transition(key, good, finite) for finite in (True, False)] for good in good_steps]
-        for key, counts in frontier.items():
-            last = (counts >> self.last) << self.last  # the bit of the last count of the window, without those of smaller counts
-            for subset, transitions in zip((counts ^ last, last), self._cached[key], strict=True):
-                if not subset:
-                    continue
-                for transition in transitions:
-                    if flag in (-1, int(transition.finite)):
-                        yield key, subset, transition
 
     def _transition(self, key: StateKey, good: int, finite: bool) -> Transition:
         """Return the transition from *key* at the count *good*. A count below `lowest` stands for all counts before the last."""
