@@ -28,7 +28,7 @@ def small_arrays(name):
 @pytest.mark.clause("NORMS-global", "NORMS-local", "NORMS-sizes")
 @given(st.lists(names.flatmap(small_arrays), min_size=1, max_size=3))
 def test_norms_are_roots_of_sums_of_squares(tree):
-    """The error of a norm is at most two units in the last place. The sizes of the arrays are exact."""
+    """The error of a norm is at most two units in the last place. All norms have one dtype. The sizes are exact."""
     local = local_norms(tree)
     squares = [sum(Fraction(float(value)) ** 2 for value in leaf.ravel()) for leaf in tree]
     for norm, square in zip([global_norm(tree), *local], [sum(squares), *squares], strict=True):

@@ -138,7 +138,7 @@ def test_clipping_uses_unscaled_gradients(library):
 @pytest.mark.clause("STEP-seed", "STEP-loss-unscaled")
 @with_dtypes(*DTYPES)
 def test_scale_is_the_output_cotangent(library, dtype):
-    """The cotangent has the shape and dtype of the loss, except that it is float32 for a 16-bit loss."""
+    """It has the shape and dtype of the loss, except that it is float32 for a 16-bit loss. The report has the loss itself."""
     seeds = []
 
     def vjp(params, loss):

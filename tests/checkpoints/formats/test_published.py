@@ -69,7 +69,7 @@ def numbers(checkpoint):
 
 
 def test_load_reads_the_entries_of_all_frameworks():
-    """Values are Python numbers, alone or in a list, and arrays of NumPy and torch of shape () and (1,)."""
+    """The rule starts at the saved scale. Values are Python numbers, alone or in a list, and arrays of shape () and (1,)."""
     assert list(checkpoints.FORMATS) == ["ampscale", *REAL]
     for name, (mapping, expected) in REAL.items():
         checkpoint = checkpoints.load(name, mapping)
@@ -95,7 +95,7 @@ def test_factors_keep_all_digits():
 
 
 def test_missing_constants_are_those_of_the_preset():
-    """Constants that the file lacks are listed in `assumed`."""
+    """Constants that the file lacks are listed in `assumed`, and keys that are not those of the scaler in `ignored`."""
     checkpoint = checkpoints.load("paddle", REAL["paddle"][0])
     assert checkpoint.rule == presets.paddle(32768.0, growth_interval=1000, hysteresis=2)
     assert checkpoint.assumed == {}
@@ -144,6 +144,7 @@ def test_invalid_settings_raise_an_error(name, added, settings):
 
 
 def test_rule_replaces_missing_constants():
+    """The rule must have the constants that the mapping has."""
     rule = presets.megatron(2.0**32, growth_interval=4, hysteresis=3)
     checkpoint = checkpoints.load("megatron", REAL["megatron"][0], rule)
     assert (checkpoint.rule, checkpoint.assumed) == (rule, {})
