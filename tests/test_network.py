@@ -62,7 +62,7 @@ def test_autograd_differentiates_numpy():
 @pytest.mark.clause("STEP-network", "STEP-seed")
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
 def test_gradients_have_the_dtypes_of_their_parameters(name):
-    """A float32 seed of a float16 loss neither widens them, nor overflows with a scale of 2**17. An unused parameter has zeros."""
+    """A float32 seed of a float16 loss neither widens them, nor overflows with a scale of 2**17. Unused parameters have zeros."""
     network = Network(lambda params, x: anp.sum(params["w"] * x), {"w": np.ones(2, name), "b": np.ones((), "float64")})
     value, pullback = network.vjp(network.params, np.asarray([2.0**-6, 2.0**-14], name))
     gradients = pullback(np.asarray(2.0**17, "float64" if name == "float64" else "float32"))

@@ -229,7 +229,7 @@ def test_a_cell_without_a_dynamic_update_cell_rejects_update_cell_state():
 
 @pytest.mark.clause("STEP-resume", "MINDFORMERS-accumulation-scale")
 def test_a_state_that_does_not_match_the_network_is_rejected():
-    """Arrays must match the parameters; gradients require calls, and calls gradients. A rejected state changes nothing."""
+    """Arrays must match the parameters; gradients and an overflow require calls, and calls gradients. Nothing changes."""
     cell = RUNS["MindFormers"][0]().stateful
     with pytest.raises(ValueError, match="overflow"):
         cell.load_state_dict({**cell.state_dict(), "overflow": True})

@@ -167,7 +167,7 @@ def test_rules_can_be_candidates():
 
 
 def test_overflows_without_steps_are_identified():
-    """The flags of an explanation are those of a run with these overflows, between which any number of steps can be finite."""
+    """The flags are those of a run with these overflows. Any steps between them can be finite, so `ambiguous` is None."""
     overflows = [Overflow(9, 65536.0, 65536.0), Overflow(20, 65536.0, 32768.0), Overflow(70, 65536.0, 65536.0)]
     deepspeed, consecutive, torch = identify(overflows, ["deepspeed", "deepspeed_consecutive", "torch"])
     assert consistent([deepspeed, consecutive, torch]) == ["deepspeed", "deepspeed_consecutive"]

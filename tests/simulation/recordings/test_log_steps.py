@@ -146,11 +146,10 @@ def test_log_starts_one_distance_before_its_first_number(text, start, expected):
 
 
 def test_overflows_before_the_first_number_are_steps():
-    """A log with an overflow before step 0 numbers its steps from 0."""
+    """After an overflow before step 0, steps are counted from 0. A log with more overflows than its distance starts at step 0."""
     text = overflow(8, 4) + "step 0\nstep 1\n" + overflow(4, 2) + "step 2\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "x.x"
     assert "the log counts its steps from 0" in read_log(text, step_pattern=r"step (?P<step>\d+)").notes
-    # More overflows than steps between two numbers
     text = overflow(8, 4) + overflow(4, 2) + overflow(2, 1) + "step 4\nstep 5\nstep 6\n"
     assert read_steps(text, step_pattern=r"step (?P<step>\d+)") == "????.."
 

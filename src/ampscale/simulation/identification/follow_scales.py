@@ -75,7 +75,7 @@ def follow(rule: LossScaleRule, observed: Observed | Steps, rtol: float = 0.0, *
     Return a trace along which *rule* has the observed scales up to a relative error of *rtol*, or the first contradiction.
 
     A resumed run starts at the initial scale of the rule with arbitrary counts; any other run starts with initial counts. For
-    several rules, pass the result of `steps_of`, which takes more time than following most rules.
+    several rules, pass the result of `steps_of`, since preparing an observation takes more time than following most rules.
     """
     transitions = Transitions(rule)
     steps = steps_of(rule, observed) if isinstance(observed, Observed) else observed
