@@ -61,7 +61,7 @@ def test_finite_step_is_applied(library):
     indirect=["library"],
 )
 def test_skipped_step_changes_only_the_scaler(library, optimizer, bad):
-    """No bit changes except the scale and the count of attempted steps. The report has the old and the new scale."""
+    """No bit changes but the scale and the count of attempted steps. The report has both scales and the non-finite loss."""
     step, state = step_and_state(library, optimizer, narrowest(library))
     state, _ = step(state, GOOD)
     old_state = library.to_numpy(state)

@@ -34,7 +34,7 @@ def test_a_number_becomes_a_0d_float32_scale():
 
 @pytest.mark.clause("MINDFORMERS-outputs", "MINDFORMERS-loss", "MINDFORMERS-overflow", "MINDFORMERS-global-norm")
 def test_a_step_returns_five_values():
-    """All five are arrays of shape (), except that the norm is None without clipping."""
+    """Loss, overflow, scale and learning rate are arrays of shape (); the norm is None without clipping."""
     network = linear([1, 2])
     output = MFTrainOneStepCell(network, optimizers.SGD(network, 0.5), scale_sense=8)(FINE)
     assert output._fields == FIVE

@@ -191,7 +191,7 @@ def test_train_step_of_a_module_compiles_into_one_graph(monkeypatch):
 @pytest.mark.slow
 @NEEDS_COMPILER
 def test_graphs_read_the_parameters_of_the_state(monkeypatch):
-    """The global network keeps the initial parameters. In the fourth step, the bias's gradient overflows in float16 only."""
+    """The network keeps the initial parameters. The inputs of step 3 are infinite; in step 4, only the float16 bias overflows."""
     network = ampscale.Network(loss_fn, parameters())
     optimizer = ampscale.optimizers.SGD(network, 0.1)
     monkeypatch.setitem(globals(), "NETWORK", network)

@@ -95,7 +95,7 @@ def test_repr_has_the_class_and_the_scale():
 
 @pytest.mark.clause("MINDSPORE-scale-value-attribute")
 def test_scale_and_counter_of_a_dynamic_scaler_can_be_set():
-    """A checkpoint can be restored this way. With a counter beyond the window, the scale grows at the next finite step."""
+    """With a counter beyond the window, the scale grows at the next finite step. `scale` and `unscale` use the new scale."""
     scaler = DynamicLossScaler(8, 2, 4)
     scaler.scale_value, scaler.counter = array(32), 7
     assert bits([scaler.scale_value, scaler.counter]) == bits([np.float32(32), np.int32(7)])

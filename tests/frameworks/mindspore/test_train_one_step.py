@@ -100,7 +100,7 @@ def test_an_overflow_changes_nothing_in_the_optimizer(make):
 
 @pytest.mark.clause("MINDSPORE-cell-overflow", "REPLICAS-mean-overflows", "REPLICAS-same-decision")
 def test_replicas_average_gradients_before_the_check():
-    """The sum of the finite gradients of all replicas can overflow."""
+    """The gradients of this replica are finite, but their mean over the replicas is infinite."""
 
     class Pair(SingleReplica):
         def mean(self, tree):

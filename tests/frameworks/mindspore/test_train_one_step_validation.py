@@ -92,7 +92,7 @@ def test_a_network_must_return_one_array(output):
 
 @pytest.mark.clause("MINDSPORE-cell-skip", "STEP-two-modes")
 def test_an_optax_transformation_runs_the_finite_steps():
-    """The transformation is gradient descent. Its state is the learning rate, which halves at every step."""
+    """The transformation is gradient descent. Its state is the learning rate, which halves at every finite step."""
     network = linear([1, 2])
     transformation = SimpleNamespace(
         init=lambda _params: array(0.5),

@@ -132,7 +132,7 @@ def test_end_is_not_called_for_optimizers_without_gradients_or_abandoned_ones():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_sparse_gradients_are_reported_as_their_values():
-    """Values with the same index are added first, as the scaler does."""
+    """Values with the same index are added first, as the scaler does. They are neither stale nor modified."""
     table = torch.nn.Embedding(4, 1, sparse=True)
     monitor = RecordingMonitor()
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
@@ -148,7 +148,7 @@ def test_sparse_gradients_are_reported_as_their_values():
 
 @pytest.mark.clause("TORCH-monitor")
 def test_an_error_in_begin_changes_nothing():
-    """The step can be repeated."""
+    """The step can be repeated, and its gradients are unscaled once."""
     loop = Loop()
     loop.scaler.scale(loop.loss()).backward()
     loop.monitor.begin = None

@@ -68,7 +68,7 @@ STAMPS = ["", STAMP, " 12%|█▎        | 47/378 [00:21<01:09,  3.52s/it]", "no
 
 @pytest.mark.parametrize("log_format", MESSAGES)
 def test_message_is_an_overflow_with_its_scales(log_format):
-    """The line can have any text before the message. A missing scale is NaN."""
+    """The line can have any text before the message, and a message may start with a line feed. A missing scale is NaN."""
     for (message, scales), stamp in product(MESSAGES[log_format].items(), STAMPS):
         detected_format, event = only_event(f"first\n{stamp}{message}\nlast")
         line, *reported = event.overflow()

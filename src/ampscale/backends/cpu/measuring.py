@@ -135,7 +135,7 @@ def _complete(row, size, smallest_minus_1, largest_minus_infinity, codes, fracti
     row[2] -= row[1]
     row[3] -= row[1]
     row[6], row[7] = NO_SMALLEST, NO_LARGEST
-    # Subtracting `minus(zero, x)` adds x.
+    # The extremes are those of `_measure_block`. Subtracting `minus(zero, x)` adds x.
     if smallest_minus_1 < minus(infinity, one):
         row[6] = _exponent(minus(smallest_minus_1, minus(zero, one)), fraction_bits, lowest)
     if largest_minus_infinity > minus(zero, infinity):
