@@ -59,7 +59,7 @@ def test_entries_are_written_to_a_file(run, tmp_path, suffix):
 
 
 def test_assumed_constants_are_reported_unless_they_are_set(run):
-    """A missing constant has the preset's value, or that of --set under the source's name, and is changed if the target differs."""
+    """A missing constant has the preset's value, or that of --set, under the source's name. What the target lacks is changed."""
     saved = {"scale": np.array([2.0**32], np.float32), "growth_tracker": 0, "hysteresis_tracker": 1}
     result = run(saved, "--from", "megatron", "--to", "paddle", name="in.safetensors")
     assert "assumed    growth_interval = 1000" in result.stderr

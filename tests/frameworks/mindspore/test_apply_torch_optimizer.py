@@ -223,7 +223,7 @@ def test_a_gradient_that_overflows_float16_is_not_applied(cell, fused, agrees):
 @pytest.mark.clause("STEP-network", "MINDFORMERS-ema")
 @pytest.mark.filterwarnings("error")
 def test_torch_optimizers_update_a_network_of_parameters():
-    """The optimizer updates the tensors that were passed in. Outputs and the moving average are detached from them."""
+    """The tensors that were passed in are updated, and keep no gradients. Outputs and the moving average are detached."""
     params = {"w": nn.Parameter(torch.ones(2)), "b": torch.ones(1, requires_grad=True), "c": torch.ones(1)}
     network = Network(lambda params, x: (params["w"] * x).sum() + params["b"].sum() + params["c"].sum(), params)
     step = MFTrainOneStepCell(network, torch.optim.SGD(params.values(), lr=0.5), scale_sense=8.0, ema_decay=0.5)
