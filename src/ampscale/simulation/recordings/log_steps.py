@@ -108,7 +108,7 @@ def _begin(marks: list[Mark]) -> int:
     if first.number == 0:
         return -1 if first.overflows else 0
     distance = mode(distances)
-    if _opens_run(first, distance):
+    if _opens_run(None, first, distance):
         return first.number - 1
     if len(first.overflows) > distance:
         return 0
@@ -123,14 +123,18 @@ def _distances(marks: list[Mark]) -> list[int]:
     return distances[1:] or distances or [max(1, first_distance)]
 
 
-def _opens_run(first: Mark, distance: int) -> bool:
+def _opens_run(previous: Mark | None, mark: Mark, distance: int) -> bool:
     """
-    Return True if the first line of a log is the line that Megatron prints after the first step of a run at any logging interval.
+    Return True if *mark* is the line that Megatron prints after the first step of a run at any logging interval.
 
     Megatron prints this line since core 0.16, and does not reset its count of overflows there. Since then, the times in its log
-    have fractions of a second.
+    have fractions of a second. *previous* is the mark before, or None for the first line of a log.
     """
-    return "fraction" in first.event.groups and (first.number == 1 or first.number % distance != 0)
+    if "fraction" not in mark.event.groups:
+        return False
+    if previous is None:
+        return mark.number == 1 or mark.number % distance != 0
+    return previous.event.meaning == "start" and mark.number - previous.number == 1
 
 
 def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
@@ -159,25 +163,21 @@ def _windows(marks: list[Mark], begin: int) -> Iterator[Window]:
 def _overflow_counts(marks: list[Mark], begin: int, distance: int) -> Iterator[int]:
     """Yield the number of overflows before each mark, as its line reports it, or else the number of messages."""
     total = 0 if begin <= 0 else None  # number of overflows since the start of the run; None if unknown
-    earlier_overflows = 0  # number of overflows that the next line counts although they precede its window
-    opens_run = _opens_run(marks[0], distance)
-    previous = begin
-    for mark in marks:
+    repeated = 0  # number of overflows that the next line counts although they precede its window
+    for previous, mark in zip([None, *marks], marks, strict=False):
         groups = mark.event.groups
         overflows = len(mark.overflows)
+        if "skipped" in groups:
+            skipped = count(groups["skipped"])
+            overflows = skipped - repeated
+            repeated = skipped if _opens_run(previous, mark, distance) else 0
+        if "total" in groups and total is not None:
+            overflows = count(groups["total"]) - total
+        yield overflows
         if "total" in groups:
-            if total is not None:
-                overflows = count(groups["total"]) - total
             total = count(groups["total"])
         elif total is not None:
             total += overflows
-        if "skipped" in groups:
-            overflows = count(groups["skipped"]) - earlier_overflows
-            is_first_step = opens_run and mark.number - previous == 1 and "fraction" in groups
-            earlier_overflows = count(groups["skipped"]) if is_first_step else 0
-        yield overflows
-        opens_run = mark.event.meaning == "start"
-        previous = mark.number
 
 
 def _flags(window: Window) -> np.ndarray:
