@@ -200,7 +200,7 @@ def run_on_ranks(engine, ranks, *options):
     [("mpi", ["mpi4py", "autograd"], []), ("torch", ["torch"], []), ("torch", ["torch"], ["--fsdp"]), ("jax", ["jax"], [])],
 )
 def test_scales_and_applied_steps_are_the_same_on_any_number_of_ranks(engine, libraries, options, tmp_path):
-    """A run that is resumed on a different number of ranks has the same scales and steps, too."""
+    """Four steps are skipped. A run that is resumed on a different number of ranks has the same scales and steps, too."""
     skip_without("sklearn", *libraries)
     lines = run_on_ranks(engine, 1, "--steps", "40")
     assert sum("skipped" in line for line in lines) == 4

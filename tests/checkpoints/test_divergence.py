@@ -134,7 +134,7 @@ def runs(text):
     ],
 )  # fmt: skip
 def test_published_scalers_differ_indefinitely_after_the_expected_trace(source, counts, target, first, endless):
-    """`first` is the shortest such trace. The search takes a whole growth interval of 1000 or 2000 steps at once."""
+    """`first` is the shortest such trace; `endless` is a trace to a pair of states with different scales, and a cycle of it."""
     result = divergence(checkpoint_after(source, **counts), checkpoint_after(target))
     assert (result.first, result.steps) == (runs(first), math.inf)
     if endless is not None:
