@@ -126,7 +126,7 @@ def test_addresses_are_read_from_contiguous_arrays_only(layout, supported):
 
 
 def test_kernels_that_misread_addresses_or_sizes_are_not_used():
-    """The addresses and sizes that the kernels read are compared with NumPy's documented attributes."""
+    """These kernels support no array, or read the right size but no address. NumPy's documented attributes show both."""
     for size in (-1, 12):
         wrong = ModuleType("kernels")
         wrong.read_arrays = lambda *_, size=size: (size, size, True)
