@@ -71,7 +71,7 @@ def beside(bare, *folders):
 
 @pytest.mark.slow
 def test_report_has_all_installed_libraries(tmp_path):
-    """The versions are those of the installed distributions."""
+    """NumPy is the default, and alone already imported. The versions are those of the installed distributions."""
     facts, status = examined(folder=tmp_path)
     assert status == 0
     assert [row["backend"] for row in facts["backends"]] == NAMES

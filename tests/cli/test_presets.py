@@ -40,7 +40,7 @@ def test_table_has_a_line_for_each_preset():
 
 
 def test_description_has_source_behavior_and_parameters():
-    """The examples of the docstring are omitted."""
+    """The examples of the docstring are omitted. A line has at most 80 characters."""
     for preset in PRESETS.values():
         output, code = run(preset.name)
         assert code == 0

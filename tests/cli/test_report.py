@@ -44,7 +44,7 @@ def pixels(page):
 
 
 def test_page_describes_the_run(path):
-    """Summary, verdicts, gradients and scaler are text. Texts from the run file are escaped."""
+    """Summary, verdicts, gradients and scaler are text. Texts from the run file are escaped, so there is only one script."""
     page = page_of(write_run(path)).replace("<wbr>", "")
     text = html.unescape(re.sub(r"(<[^>]*>\s*)+", "|", page.partition("<main>")[2]))
     assert "40 steps: 37 applied, 3 skipped (7.5 %)" in text

@@ -55,7 +55,7 @@ def test_table_has_a_row_for_the_ranks_and_for_each_power_of_ten():
 
 
 def test_json_has_the_numbers_of_the_library():
-    """Times are seconds."""
+    """Costs, expected steps and the simulated ranks are those of the functions. Times are in seconds."""
     result = report("--ranks", 24, "--node", 6, "--vector", 10, "--probability", 0.01)
     cost = agreement_cost(24, 10, RankModel(ranks_per_node=6))
     assert [row["ranks"] for row in result["costs"]] == [8, 24, 100, 1000, 10_000, 100_000]
@@ -103,7 +103,7 @@ def test_rule_steps_and_seed_determine_the_simulated_scales():
 
 
 def test_picture_has_a_line_for_each_algorithm(tmp_path):
-    """Both axes are logarithmic, and the number of ranks is marked."""
+    """A second plot has the steps until ranks disagree. All axes are logarithmic, and the number of ranks is marked."""
     lines = printed("--ranks", 512, "--picture", tmp_path / "ranks.png")
     assert lines[-1] == f"Picture: {tmp_path / 'ranks.png'}"
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")

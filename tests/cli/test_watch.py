@@ -20,7 +20,7 @@ RUNNER = Runner(watch)
 
 
 def test_state_has_scale_skips_norm_and_gradients(tmp_path):
-    """The gradients are those of the last measured step."""
+    """The gradients are those of the last measured step. Verdicts are counted, and markup in a name is printed as it is."""
     lines = RUNNER.printed(write_run(tmp_path / "run.jsonl"), "--once")
     text = " ".join(" ".join(lines).split())
     assert "40 steps, the last is 39; 3 skipped (7.5 %) scale 2^13" in text

@@ -258,7 +258,7 @@ def test_first_loss_scaler_is_read():
 
 
 def test_log_format_with_most_reports_is_read():
-    """A note names the other formats, which can be requested."""
+    """A note names the other formats, which can be requested. `recognized_formats` lists the format with most reports first."""
     paddle_lines = [PADDLE.format(scale, scale, 0.5) + f"global_step: {step}\n" for step, scale in ((1, 4.0), (2, 2.0))]
     text = ZERO.format(0, 8, 4) + "".join(paddle_lines)
     log = read_log(text)
