@@ -82,7 +82,7 @@ def test_optimizer_equals_a_plain_loop(dtype, tolerance, create, loop, options):
 @ALL
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_small_updates_of_16_bit_parameters_accumulate(create, dtype):
-    """Each update alone is too small to change the parameter."""
+    """Each update alone is too small to change the parameter. The master weight equals that of a float32 run."""
     model, float32_model = network([1.0], dtype=dtype), network([1.0])
     optimizer, float32_optimizer = create(model, learning_rate=2.0**-18), create(float32_model, learning_rate=2.0**-18)
     for _ in range(640):

@@ -99,7 +99,7 @@ def test_json_equals_the_result_of_the_function():
 
 
 def test_json_encodes_infinity_unknown_scales_and_errors():
-    """Infinity is "inf", an unknown scale on the command line is "?", and an error has the member `raises`."""
+    """Infinity is "inf", an unknown scale "?", and an error has `raises`. Without a consistent scaler, the exit code is 1."""
     document = report("--scales", "2**16, ?, ?, 2**14", "--set", "growth_interval=5")
     assert (document["torch"]["trace"].count("x"), document["torch"]["ambiguous"]) == (2, 3)
     document = report("--scales", "2**127 inf inf", "--set", "growth_interval=1")

@@ -105,7 +105,7 @@ def test_output_fits_80_columns():
 
 
 def test_json_equals_the_trajectory():
-    """The help documents every key."""
+    """The rule can be read again. The help documents every key."""
     document = report("torch", *SMALL, "--trace", STEPS)
     rule = presets.torch(init_scale=8.0, growth_interval=2)
     trajectory = run(rule, from_string(STEPS))

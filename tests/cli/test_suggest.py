@@ -37,7 +37,7 @@ def test_an_overflow_at_a_suggested_scale_is_reported(tmp_path, overflow, is_rep
 
 
 def test_every_preset_is_replayed(tmp_path):
-    """The results are those of `replay`."""
+    """The results are those of `replay`, in JSON and in a table of 80 columns."""
     path = write_run(tmp_path / "run.jsonl")
     results = [result._asdict() for result in replay(read_run(path).records())]
     assert RUNNER.report(path)["presets"] == results

@@ -76,7 +76,7 @@ def test_all_runs_have_the_same_initial_weights(short):
 
 
 def test_overflow_skips_the_step_and_halves_the_scale(short):
-    """The scale of DynamicLossScaler starts too high."""
+    """The scale of DynamicLossScaler starts too high, so the first steps overflow."""
     run = runs_of(short[0])["DynamicLossScaler"]
     overflows = run["overflow_steps"]
     assert run["first_scale"] == 2.0**24

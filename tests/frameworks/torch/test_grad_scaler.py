@@ -49,7 +49,7 @@ def test_the_default_device_of_torch_is_not_used():
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_getters_return_constructor_arguments(enabled):
-    """Setters change these values."""
+    """Setters change these values, and return None."""
     scaler = GradScaler("cpu", 1024.0, 3.0, 0.25, 5, enabled)
     assert [scaler.is_enabled(), *(getattr(scaler, f"get_{name}")() for name in NUMBERS)] == [enabled, 3.0, 0.25, 5]
     for name, value in zip(NUMBERS, (4.0, 0.125, 7), strict=True):

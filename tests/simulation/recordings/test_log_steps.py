@@ -112,7 +112,7 @@ def test_scales_of_overflows_with_known_steps_are_known():
 
 
 def test_count_of_a_line_takes_precedence_over_messages():
-    """A note reports the lines whose count differs from the number of messages."""
+    """A note reports the lines whose count differs from the number of messages, whose scales are not read."""
     text = deepspeed(0, 0) + overflow(8, 4) + deepspeed(2, 2) + deepspeed(3, 2)
     assert read_steps(text) == "xx."
     assert scales(text) == {}
