@@ -46,6 +46,18 @@ def test_the_default_device_of_torch_is_not_used():
         assert (scaler.get_scale(), scaler.scale(output).item()) == (1024, 1024)
 
 
+@pytest.mark.clause("TORCH-first-scale", "TORCH-copies")
+@pytest.mark.parametrize("make", [GradScaler, lambda: copy.deepcopy(GradScaler())], ids=["new", "copy"])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_scaler_that_was_created_in_inference_mode_can_train(make, device):
+    """Tensors of inference mode allow neither a backward pass nor a later write. "meta" stands for an accelerator."""
+    with torch.inference_mode():
+        scaler = make()
+        scaler.scale(torch.ones((), device=device))
+    scaler.load_state_dict(PUBLISHED)
+    scaler.scale(torch.ones((), device=device, requires_grad=True)).backward()
+
+
 @pytest.mark.clause("TORCH-getters")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_getters_return_constructor_arguments(enabled):

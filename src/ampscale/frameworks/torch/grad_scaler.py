@@ -111,7 +111,8 @@ class GradScaler(StoredScale):
         tensors = checked_outputs(outputs)
         TORCH.check("scale", self._call_state, self._updated_at)
         if tensors and self._call_state is not READY:
-            state = map_leaves(lambda value: to_device(value, tensors[0].device), self._state)
+            with torch.inference_mode(False):  # an inference tensor could not be updated outside of inference mode
+                state = map_leaves(lambda value: to_device(value, tensors[0].device), self._state)
             self._state, self._call_state = state, READY
         return map_leaves(self._scaled, outputs)
 

@@ -49,7 +49,8 @@ class StoredScale:
         check_bool(enabled, "enabled")
         self._enabled = enabled
         self._rule = rule_with(replace(presets.torch(), min_scale=MIN_SCALE), _FIELDS, **constants)
-        self._state = self._rule.init(like=torch.empty((), device="cpu"))
+        with torch.inference_mode(False):  # an inference tensor could not be updated outside of inference mode
+            self._state = self._rule.init(like=torch.empty((), device="cpu"))
         # Lower bound of the scale while the scale is known to be a power of two, otherwise 0.0.
         self._least_scale = power_of_two_or_zero(self._rule, self._rule.init_scale)
         self._is_captured = False  # True if a CUDA graph may update the scale without a call of this object
@@ -151,7 +152,9 @@ class StoredScale:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the attributes that `__getstate__` returned, with a new lock, and without a device for the scale."""
-        self.__dict__.update(state, _lock=RLock(), _call_state=UNPLACED)
+        with torch.inference_mode(False):  # as in `__init__`
+            scale_and_count = map_leaves(torch.clone, state["_state"])
+        self.__dict__.update(state, _state=scale_and_count, _lock=RLock(), _call_state=UNPLACED)
         _scalers.add(self)
 
     def _update_scale(self, steps: list[Progress], site: Site) -> None:
