@@ -79,6 +79,15 @@ def test_the_reciprocal_for_a_float64_scale_is_a_float64_number():
     assert scale == 10 * (1 / 3)
 
 
+@pytest.mark.parametrize("name", ["scale_factor", "scale_window"])
+def test_constants_cannot_be_set(name):
+    """MindSpore's cell would use the new value, which the rule of this cell does not have."""
+    cell = DynamicLossScaleUpdateCell(8, 2, 3)
+    with pytest.raises(AttributeError, match=name):
+        setattr(cell, name, 4)
+    assert (cell.scale_factor, cell.scale_window) == (2, 3)
+
+
 class Differentiated(np.ndarray):
     """Array that requires a gradient, as tensors of torch can."""
 

@@ -101,12 +101,20 @@ class DynamicLossScaleUpdateCell:
         check_scale_factor(scale_factor)
         check_count(scale_window, "scale_window")
         self.loss_scale_value = loss_scale_value
-        self.scale_factor = scale_factor
-        self.scale_window = scale_window
         # The rule's initial scale is unused: the scale is an argument of each call, and may even be below `min_scale`.
         self._rule = replace(presets.mindspore_update_cell(1.0, scale_factor, scale_window), skip_infinite_growth=True)
         # Calls and consecutive finite steps, in one tuple, so that other threads never read numbers of different steps.
         self._counts: tuple[int, Array | int] = 0, 0
+
+    @property
+    def scale_factor(self) -> float:
+        """Return the factor of the constructor. It cannot be set."""
+        return self._rule.growth_factor
+
+    @property
+    def scale_window(self) -> int:
+        """Return the window of the constructor. It cannot be set."""
+        return self._rule.growth_interval
 
     @property
     def cur_iter(self) -> int:
