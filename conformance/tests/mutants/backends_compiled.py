@@ -501,4 +501,23 @@ class LosesBoundsOfReplicasCompiled(_CompilesToAnotherClass):
     compiled_form = _LosesBoundsOfReplicas
 
 
+class _CompilesTenRules(Loop):
+    """Loop that compiles its steps on arrays for at most ten rules; further scalers have the constants of the last of them."""
+
+    def step_on_arrays(self, handle, tree):
+        self.rules = getattr(self, "rules", [])
+        own = handle.rule
+        if own not in self.rules:
+            self.rules = [*self.rules, own][:10]
+        handle.rule = own if own in self.rules else self.rules[-1]
+        handle, unscaled = super().step_on_arrays(handle, tree)
+        handle.rule = own
+        return handle, unscaled
+
+
+@breaks("STEP-compiled", "planted: the compiled step on arrays is kept for ten rules, the last of which all further scalers use")
+class CompilesTenRules(_CompilesToAnotherClass):
+    compiled_form = _CompilesTenRules
+
+
 MUTANTS = tuple(_TABLE)

@@ -192,6 +192,12 @@ class RaisesAnErrorAtAnInfiniteGrowth(Plain):
         return grown if np.isfinite(grown) else 2.0**1024
 
 
+@breaks("MACHINE-skip-infinite-growth", "planted: the scale is a Python float, which exceeds 2**128", "megatron")
+class GrowsBeyondFloat32(Plain):
+    def rounded(self, rule, scale):
+        return np.float64(scale)
+
+
 @breaks("MACHINE-skip-infinite-growth", "planted: a growth beyond 3.4e38, almost the largest float32, is skipped", "torch")
 class SkipsGrowthsBeyondARoundedLimit(Plain):
     def skip_infinite(self, handle, grown):

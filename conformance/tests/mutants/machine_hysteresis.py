@@ -106,3 +106,15 @@ class LoadsTheMinimumAsExhausted(Plain):
         handle = super().load(rule, saved)
         handle.bad = max(handle.bad, rule.hysteresis - 1) if handle.scale <= rule.min_scale else handle.bad
         return handle
+
+
+@breaks("MACHINE-every-sequence", "planted: a table of hystereses ends with four")
+class HasAHysteresisOfAtMostFour(Plain):
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since) or (bad == 4 and handle.rule.hysteresis == 5)
+
+
+@breaks("MACHINE-every-sequence", "planted: a hysteresis of five is rounded to an even number")
+class RoundsAHysteresisOfFive(Plain):
+    def backoff_due(self, handle, bad, since):
+        return super().backoff_due(handle, bad, since) and (bad, handle.rule.hysteresis) != (5, 5)

@@ -153,6 +153,12 @@ class ClipRemovesHuge(Loop):
         return super().coefficient(max_norm, norm) if norm < 2.0**64 else np.float32(0)
 
 
+@breaks("NORMS-clip-magnitudes", "planted: a norm beyond the largest float32 is infinite, and the limit divided by it is zero")
+class ClipRemovesGradientsOfAnInfiniteNorm(Loop):
+    def coefficient(self, max_norm, norm):
+        return super().coefficient(max_norm, norm) if norm < 2.0**128 else np.float32(0)
+
+
 @breaks("NORMS-magnitudes", "planted: the norm of scaled gradients is divided by the scale, and is infinite before that")
 class DividesTheNormByTheScale(Loop):
     def norm_of(self, scaled, gradients):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from ampscale_conformance.model.bits import arrays, map_tree
 
 from . import table
 from .plain import Plain
@@ -388,6 +389,17 @@ class ReplacesManyInfinities(Plain):
     def quotient(self, part, scale):
         quotient = super().quotient(part, scale)
         return np.nan_to_num(quotient, nan=np.nan) if part.size > 1024 else quotient
+
+
+@breaks("SCALING-unscale-divides", "planted: two arrays are stacked in the dtype of the first one", capabilities=("float16",))
+class UnscalesTwoArraysInOneDtype(Plain):
+    def unscale(self, handle, tree):
+        leaves = arrays(tree)
+        if len(leaves) == 2:
+            with np.errstate(all="ignore"):
+                leaves[1] = np.asarray(leaves[1].astype(leaves[0].dtype).astype(leaves[1].dtype))
+        remaining = iter(leaves)
+        return super().unscale(handle, map_tree(lambda _: next(remaining), tree))
 
 
 MUTANTS = tuple(_TABLE)

@@ -56,9 +56,10 @@ def draw_on_arrays(
     pick: Pick, info: ImplementationInfo, compiled: bool = False, top: bool = False, every: bool = False
 ) -> DrawnCase:
     """Draw steps on one tree, some of which overflow: of two scalers, or of as many as `LIMIT` allows if *every* is True."""
-    claims, settings = info.capabilities, draw_rules(pick, info, STARTS, top)
-    other = pick([pick(settings), draw_rules(pick, info, STARTS, top)[0]])
-    settings = settings[: LIMIT.get(info.arrays, 7)] if every else [settings[0], other]
+    claims = info.capabilities
+    settings, others = draw_rules(pick, info, STARTS, top), draw_rules(pick, info, STARTS, top)
+    other = pick([pick(settings), others[0]])
+    settings = [*settings, *others][: LIMIT.get(info.arrays, 7)] if every else [settings[0], other]
     dtypes = ["float32", "float16"]
     dtypes += ["bfloat16"] if "bfloat16" in claims else []
     dtypes += ["float64"] if info.arrays != "jax" else []

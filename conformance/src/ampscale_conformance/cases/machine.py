@@ -55,7 +55,7 @@ MACHINE-skip-infinite-growth/a-growth-at-the-top-keeps-the-scale | +++-+++ | onl
 MACHINE-skip-infinite-growth/a-growth-below-the-top-is-not-skipped | +-
     | about=MACHINE-growth-window only=no-cap init_scale=2**127 growth_interval=1 growth_factor=1.9999998807907104
     additional bound: the scale does not grow beyond 2**127 or 3.4e38, although the result is the largest float32
-MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++--+
+MACHINE-skip-infinite-growth/grows-to-infinity-without-a-guard | +++++------+
     | about=MACHINE-growth-window only=no-bound init_scale=2**126 growth_interval=1
     additional bound: the scale stays finite, but the published scale becomes infinite
 MACHINE-growth-factor/grows-many-times | + | times=90 about=MACHINE-growth-window growth_interval=1

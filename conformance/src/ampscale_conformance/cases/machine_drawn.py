@@ -55,6 +55,8 @@ LIMITS: tuple[Limit, ...] = (
     ({"init_scale": float.fromhex("0x1.d1745cp127"), "growth_factor": 1.1}, "+"),
     ({"init_scale": float.fromhex("0x1.30c30cp127"), "growth_factor": 1.68}, "+"),
     ({"growth_interval": 20, "hysteresis": 3, "min_scale": 2.0**10}, "-"),
+    ({"hysteresis": 5}, "----"),
+    ({"hysteresis": 5}, "-----"),
     ({"growth_interval": 107}, 99 * "+"),  # 107 * (1 / 107) is below 1 in float32 and float64
     ({"growth_interval": LONG}, "-" + (LONG - 8) * "+"),
     ({"growth_interval": LONG, "hysteresis": 2}, "-" + 300 * "+" + "-"),

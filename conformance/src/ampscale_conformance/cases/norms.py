@@ -20,7 +20,7 @@ NORMS-clip-round-once/clips-float16-by-a-tiny-coefficient | s | dtype=float16 ma
     narrow coefficient: it is rounded to float16, in which it is zero or has one digit
 NORMS-clip-under-limit/leaves-gradients-under-the-limit | +-+ | max_norm=64.0
     normalization: gradients with a smaller norm are scaled up to the limit
-NORMS-clip-magnitudes/takes-a-limit-beyond-float32 | +-h | max_norm=1e39
+NORMS-clip-magnitudes/takes-a-limit-beyond-float32 | +-h---------x | max_norm=1e39
     infinite limit or norm: the limit, or a square, overflows float32, so the parameters are NaN, or large gradients become zero
 STEP-clip/an-infinite-norm-is-no-overflow | hx | outputs=finite max_norm=1.0 init_scale=1.0
     overflow of the norm: finite gradients with an infinite norm skip the step, and the scale backs off
