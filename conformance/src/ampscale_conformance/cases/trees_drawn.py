@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import chain, cycle
-from math import prod
+from itertools import cycle
+from math import inf, prod
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from ..model.adapter import ImplementationInfo, Unsupported
 from ..model.bits import DIGITS, Bits, map_tree
 from ..model.bits import arrays as flat
 from ..model.draw import Pick, one_in
-from ..model.floats import FORMATS, infinity
+from ..model.floats import FORMATS
 from ..model.subject import Subject
 from ..oracle.tensors import PARTS
 
@@ -111,7 +111,8 @@ def float_dtypes(info: ImplementationInfo) -> list[str]:
 
 def views(subject: Subject, leaf: Bits) -> tuple[list[Bits], list[Any]]:
     """Return two views of a new array, as `Bits` and as arrays: its first half, and every second element."""
-    array = _copied(subject.to_arrays(leaf))
+    array = subject.to_arrays(leaf)
+    array = array.copy() if isinstance(array, np.ndarray) else array  # no view, so that it is the base of its views
     parts = (slice(len(leaf.bits) // 2), slice(None, None, 2))
     return [Bits(leaf.dtype, (len(leaf.bits) // 2,), leaf.bits[part]) for part in parts], [array[part] for part in parts]
 
@@ -154,76 +155,40 @@ def draw_number(pick: Pick, dtype: str) -> int:
 
 def with_layout(subject: Subject, leaf: Bits, layout: str) -> Any:
     """Return an array with this layout, or a plain array if the layout does not apply to it."""
+    array = subject.to_arrays(leaf)
     required_axes = {"read-only": 0, "transposed": 2}.get(layout, 1)
     if layout == "plain" or not leaf.bits or len(leaf.shape) < required_axes:
-        return subject.to_arrays(leaf)
-    row_length = prod(leaf.shape[1:])
-    rows = [leaf.bits[start : start + row_length] for start in range(0, len(leaf.bits), row_length)]
-    if layout == "broadcast" and len({*rows}) > 1:
-        return subject.to_arrays(leaf)
-    return _MAKERS[layout](lambda base: _copied(subject.to_arrays(base)), leaf, rows)
-
-
-def _copied(array: Any) -> Any:
-    """Return an array that is not a view, so that a view of it has this array as its base."""
-    return array.copy() if isinstance(array, np.ndarray) else array
-
-
-def _array(leaf: Bits, *rows: Sequence[int], shape: tuple[int, ...] | None = None) -> Bits:
-    return Bits(leaf.dtype, shape or (len(rows), *leaf.shape[1:]), tuple(chain.from_iterable(rows)))
-
-
-def _spaced(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return every second element along the first and the last axis of an array whose other elements are spoiled."""
-    first, *inner = leaf.shape
-    stored = list[Sequence[int]]()
-    for row in rows:
-        spoiled = _spoiled_row(leaf, row)
-        alternating = list(chain(*zip(row, spoiled, strict=True)))
-        stored += [alternating, 2 * spoiled] if inner else [row, spoiled]
-    shape = (2 * first, *inner[:-1], *(2 * size for size in inner[-1:]))
-    array = to_array(_array(leaf, *stored, shape=shape))
-    return array[::2, ..., ::2] if inner else array[::2]
-
-
-def _offset(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return the rows as a view of an array that has one more row before them: see `_spoiled_row`."""
-    return to_array(_array(leaf, _spoiled_row(leaf, rows[0]), *rows))[1:]
-
-
-def _spoiled_row(leaf: Bits, row: Sequence[int]) -> list[int]:
-    """Return infinities, or zeros if the dtype is complex, an integer or bool."""
-    return [infinity(leaf.dtype) if leaf.dtype in FORMATS else 0] * len(row)
-
-
-def _transposed(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    """Return an array whose first axis is the last one in memory."""
-    array = to_array(_array(leaf, *zip(*rows, strict=True), shape=(*leaf.shape[1:], leaf.shape[0])))
-    axes = (len(leaf.shape) - 1, *range(len(leaf.shape) - 1))
-    return array.permute(axes) if hasattr(array, "permute") else array.transpose(axes)
-
-
-def _broadcast(to_array: Any, leaf: Bits, rows: Any) -> Any:
-    row = to_array(_array(leaf, rows[0]))
-    return row.expand(leaf.shape) if hasattr(row, "expand") else np.broadcast_to(row, leaf.shape)
-
-
-def _unaligned(to_array: Any, leaf: Bits, _: Any) -> Any:
-    array = to_array(leaf)
-    view = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+        return array
+    if layout == "read-only":
+        return _repeated(array, leaf.shape)
+    if layout == "broadcast":
+        are_rows_equal = leaf.bits == leaf.bits[: prod(leaf.shape[1:])] * leaf.shape[0]
+        return _repeated(array[:1], leaf.shape) if are_rows_equal else array
+    view = _unaligned(array) if layout == "unaligned" else _view(array, layout, inf if leaf.dtype in FORMATS else 0)
     view[...] = array
     return view
 
 
-_MAKERS: dict[str, Callable[[Any, Bits, Any], Any]] = {
-    "strided": _spaced,
-    "offset": _offset,
-    "transposed": _transposed,
-    "broadcast": _broadcast,
-    "reversed": lambda to_array, leaf, _: np.flip(to_array(Bits(leaf.dtype, leaf.shape, leaf.bits[::-1]))),
-    "read-only": lambda to_array, leaf, _: np.broadcast_to(to_array(leaf), leaf.shape),  # a view of the whole array
-    "unaligned": _unaligned,
-}
+def _view(array: Any, layout: str, spoiled: float) -> Any:
+    """Return a view that has the shape of *array*; the other elements of its base are *spoiled*."""
+    first, *inner = array.shape
+    doubled = (2 * first, *inner[:-1], *(2 * size for size in inner[-1:]))
+    shape = {"strided": doubled, "offset": (first + 1, *inner), "transposed": (*inner, first)}.get(layout, array.shape)
+    base = array.new_full(shape, spoiled) if hasattr(array, "new_full") else np.full(shape, spoiled, array.dtype)
+    if layout == "strided":  # along the first and the last axis
+        return base[::2, ..., ::2] if inner else base[::2]
+    if layout == "transposed":  # the first axis is the last one in memory
+        axes = (len(inner), *range(len(inner)))
+        return base.permute(axes) if hasattr(base, "permute") else base.transpose(axes)
+    return base[1:] if layout == "offset" else np.flip(base)
+
+
+def _repeated(part: Any, shape: tuple[int, ...]) -> Any:
+    return part.expand(shape) if hasattr(part, "expand") else np.broadcast_to(part.copy(), shape)
+
+
+def _unaligned(array: Any) -> Any:
+    return np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
 
 
 def overwritten(old: Any, new: Any) -> Any:
