@@ -89,8 +89,8 @@ def _clip(_: str, case: Case) -> dict[str, Any]:
 
 
 def _measure(_: str, case: Case) -> dict[str, Any]:
-    rows = [statistics.statistics(leaf) for leaf in arrays(tree_from_json(case["tree"]))]
-    computed: dict[str, Any] = {"statistics": array("int32", rows, (len(rows), 8)).to_json()}
+    counts = [count for leaf in arrays(tree_from_json(case["tree"])) for count in statistics.statistics(leaf)]
+    computed: dict[str, Any] = {"statistics": array("int32", counts, (len(counts) // 8, 8)).to_json()}
     if "scale" in case:
         unscaled = _on_leaves(lambda leaf: unscale(leaf, number(case["scale"])), case["tree"])
         computed["finite"] = all_finite(tree_from_json(case["tree"])) and all_finite(tree_from_json(unscaled))

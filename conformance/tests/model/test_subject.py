@@ -108,7 +108,7 @@ def test_trees_consist_of_the_librarys_arrays(arrays):
     for dtype in ("bool", "int32", "float16", "float32", "bfloat16", "complex64"):
         one, zero = (True, False) if dtype == "bool" else (1, 0)
         passed = []
-        tree = {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [[one], [zero]]), array(dtype, one))}
+        tree = {"a": [array(dtype, [one, zero, one]), None], "b": (array(dtype, [one, zero], (2, 1)), array(dtype, one))}
         target = subject(arrays, all_finite=lambda tree_, passed=passed: passed.append(tree_) or True)
         assert target.all_finite(tree) is True
         assert {type(leaf).__module__.partition(".")[0] for leaf in passed[0]["b"]} <= {arrays, "jaxlib"}

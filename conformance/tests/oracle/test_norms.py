@@ -35,7 +35,7 @@ def test_squares_are_rounded_to_float32_and_their_sum_to_float64_first():
 
 def test_each_array_has_its_norm():
     """The order is that of the tree, and None is skipped."""
-    tree = {"b": array("float32", [[3.0, 4.0]]), "a": [None, array("float16", [])], "c": array("float32", -2.0)}
+    tree = {"b": array("float32", [3.0, 4.0], (1, 2)), "a": [None, array("float16", [])], "c": array("float32", -2.0)}
     assert local_norms(tree) == [5.0, 0.0, 2.0]
 
 

@@ -31,5 +31,5 @@ def test_mean_is_exact_and_rounded_once(replicas, expected):
 
 def test_mean_keeps_dtypes_and_shapes():
     """Each array has its own mean."""
-    replicas = [[array("float32", [[1.0]]), array("complex64", 2j)], [array("float32", [[2.0]]), array("complex64", 4.0)]]
-    assert mean(replicas) == [array("float32", [[1.5]]), array("complex64", 2 + 1j)]
+    replicas = [[array("float32", [value], (1, 1)), array("complex64", other)] for value, other in ((1.0, 2j), (2.0, 4.0))]
+    assert mean(replicas) == [array("float32", [1.5], (1, 1)), array("complex64", 2 + 1j)]

@@ -14,10 +14,8 @@ from ..model.draw import DrawnCase, Pick, numbered, one_in, run_draws, run_unrec
 from ..model.floats import FORMATS, infinity, sign_bit, width
 from ..model.subject import Subject
 from ..oracle import tensors
-from ..oracle.tensors import part_of
+from ..oracle.tensors import INTEGERS, part_of
 from .trees_drawn import ANY, LARGE, NESTS, SHAPES, Tree, draw_number, draw_tree, float_dtypes, views
-
-INTEGERS = {"int32": 32, "int64": 64, "bool": 1}  # widths in bits
 
 
 def draw_check(pick: Pick, info: ImplementationInfo, layouts: Sequence[str] = ANY, **options: Any) -> DrawnCase:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..model.floats import FORMATS, Number, decode, encode, is_finite, rounded, 
 from .arithmetic import product, quotient
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
-INTEGERS = {"int32": 32, "int64": 64}
+INTEGERS = {"int32": 32, "int64": 64, "bool": 1}  # widths in bits
 Operation = Callable[[Number, Number, str], Number]
 
 
@@ -42,17 +41,13 @@ def all_finite(tree: Any) -> bool:
 
 
 def array(dtype: str, values: Any, shape: tuple[int, ...] | None = None) -> Bits:
-    """
-    Return an array of numbers, each rounded once.
-
-    *values* is a number or nested lists, whose shape the array has unless *shape* is given. Raises a TypeError if a value does
-    not match the dtype: an integer dtype takes only Python integers, and bool only Python bools. Raises a ValueError if the lists
-    are ragged, an integer is out of range, or the number of values does not match the shape.
-    """
-    elements = _flat(values)
+    """Return an array of numbers, each rounded once. Its default shape is () for a single number, and (n,) for a list of n."""
+    elements = values if isinstance(values, (list, tuple)) else [values]
+    if shape is None:
+        shape = () if elements is not values else (len(values),)
     distinct = {id(value): value for value in elements}  # large arrays repeat few objects, and -0.0 equals 0.0
     patterns = {key: _pattern(dtype, value) for key, value in distinct.items()}
-    return Bits(dtype, _shape(values) if shape is None else shape, tuple(patterns[id(value)] for value in elements))
+    return Bits(dtype, shape, tuple(patterns[id(value)] for value in elements))
 
 
 def float32(*values: Any) -> Bits:
@@ -135,35 +130,10 @@ def _has_floats(leaf: Bits) -> bool:
     return PARTS.get(leaf.dtype, leaf.dtype) in FORMATS
 
 
-def _shape(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, (list, tuple)):
-        return ()
-    shapes = {_shape(value) for value in values}
-    if len(shapes) > 1:
-        raise ValueError(f"values must be lists of equal length at every depth, got {values!r}")
-    return (len(values), *next(iter(shapes), ()))
-
-
-def _flat(values: Any) -> list[Any]:
-    return [inner for value in values for inner in _flat(value)] if isinstance(values, (list, tuple)) else [values]
-
-
 def _pattern(dtype: str, value: Any) -> int:
-    if isinstance(value, bool):
-        if dtype == "bool":
-            return int(value)
-    elif dtype in INTEGERS and isinstance(value, int):
-        return _integer_pattern(dtype, value)
-    elif dtype in FORMATS and isinstance(value, int | float | Fraction):
+    if dtype in INTEGERS:
+        return int(value % (1 << INTEGERS[dtype]))
+    if dtype not in PARTS:
         return encode(value, dtype)
-    elif dtype in PARTS and isinstance(value, int | float | Fraction | complex):
-        real, imaginary = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
-        return (encode(real, PARTS[dtype]) << width(PARTS[dtype])) | encode(imaginary, PARTS[dtype])
-    raise TypeError(f"values must be numbers that {dtype} can represent, got {value!r}")
-
-
-def _integer_pattern(dtype: str, value: int) -> int:
-    half = 1 << (INTEGERS[dtype] - 1)
-    if not -half <= value < half:
-        raise ValueError(f"values must be from {-half} to {half - 1} for {dtype}, got {value}")
-    return value % (2 * half)
+    real, imaginary = (encode(part, PARTS[dtype]) for part in (value.real, value.imag))
+    return (real << width(PARTS[dtype])) | imaginary
