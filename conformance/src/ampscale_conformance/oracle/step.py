@@ -5,11 +5,10 @@ from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 from ..model.bits import Bits, arrays
-from .arithmetic import quotient
 from .linear_network import Descent, gradients_of, loss_of
 from .machine import Machine
 from .norms import clip, global_norm
-from .tensors import all_finite, computed
+from .tensors import all_finite, unscale
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class Training:
         """Return the unscaled gradients, and True if they are finite before and after unscaling (OVERFLOW-both-sides)."""
         scale = self.machine.point.scale
         scaled = gradients_of(self.optimizer.parameters, data, scale)
-        # Not `tensors.unscale`, which rejects the scales of zero and infinity that some rules lead to.
-        gradients = [None if leaf is None else computed(leaf, scale, self.unscaled_to, quotient) for leaf in scaled]
+        gradients = [None if leaf is None else unscale(leaf, scale, self.unscaled_to) for leaf in scaled]
         return gradients, all_finite(scaled) and all_finite(gradients)
 
     def finish(self, loss: float, gradients: Sequence[Bits | None], finite: bool) -> Outputs:

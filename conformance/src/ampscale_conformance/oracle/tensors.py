@@ -1,6 +1,5 @@
 """Scaling, unscaling and overflow checks, element by element: spec/10-scaling.md and spec/20-overflow.md."""
 
-import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -16,23 +15,17 @@ Operation = Callable[[Number, Number, str], Number]
 
 def scale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
     """
-    Return an array times a scale.
+    Return an array times a scale, which is rounded to float32, or to float64 for float64 and complex128 arrays.
 
-    Args:
-        leaf: Floating-point or complex array.
-        scale: Positive and finite. It is rounded to float32, or to float64 for float64 and complex128 arrays.
-        dtype: "float32" or "float64" to widen narrower arrays; None to keep every dtype.
-
-    Raises:
-        TypeError: The array contains integers or bools.
-        ValueError: The scale is not positive and finite in the compute dtype, or *dtype* is invalid.
+    *dtype* is "float32" or "float64" to widen narrower arrays, and None to keep every dtype. Raises a TypeError if the array
+    contains integers or bools.
     """
-    return _checked(leaf, scale, dtype, product)
+    return computed(leaf, scale, dtype, product)
 
 
 def unscale(leaf: Bits, scale: float, dtype: str | None = None) -> Bits:
     """Return an array divided by a scale; see `scale`. This is a division, not a multiplication by the reciprocal."""
-    return _checked(leaf, scale, dtype, quotient)
+    return computed(leaf, scale, dtype, quotient)
 
 
 def all_finite(tree: Any) -> bool:
@@ -107,12 +100,6 @@ def widened(leaf_dtype: str, dtype: str | None) -> str:
     if dtype is None or leaf_dtype in PARTS or width(part_of(leaf_dtype)) >= width(dtype):
         return leaf_dtype
     return dtype
-
-
-def _checked(leaf: Bits, scale: float, dtype: str | None, operation: Operation) -> Bits:
-    if not 0 < rounded(scale, computed_in(leaf.dtype)) < math.inf:
-        raise ValueError(f"scale must be positive and finite in {computed_in(leaf.dtype)}, got {scale!r}")
-    return computed(leaf, scale, dtype, operation)
 
 
 @lru_cache(2**14)  # cases compute with few arrays, at few scales
