@@ -94,13 +94,3 @@ def test_rounding_keeps_infinities_nan_and_the_sign_of_zero():
     assert math.copysign(1, rounded(-0.0, "float32")) == -1
     assert math.copysign(1, rounded(0, "float32")) == 1
     assert type(rounded(3, "float32")) is float
-
-
-def test_an_unknown_format_or_a_pattern_out_of_range_raises():
-    """There are four formats."""
-    for call in (lambda: decode(0, "float8"), lambda: encode(0, "int32"), lambda: rounded(1.0, "complex64")):
-        with pytest.raises(ValueError, match=r"dtype must be one of .*float16.*, got "):
-            call()
-    for pattern in (-1, 1 << 16):
-        with pytest.raises(ValueError, match="a float16 must have 16 bits, got"):
-            decode(pattern, "float16")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..model.bits import Bits
-from ..model.floats import Number, decode, encode, format_of, rounded
+from ..model.floats import Number, decode, encode, rounded
 from .arithmetic import difference, product, total
 from .tensors import computed_in, from_numbers, numbers
 
@@ -36,14 +36,9 @@ class Descent:
         parameters: Floating-point arrays.
         learning_rate: A number; or one for each applied step, the last of which also applies to further steps.
         momentum: In [0, 1).
-
-    Raises:
-        ValueError: A parameter is not a floating-point array.
     """
 
     def __init__(self, parameters: Sequence[Bits], learning_rate: float | Sequence[float] = 1.0, momentum: float = 0.0) -> None:
-        for parameter in parameters:
-            format_of(parameter.dtype)  # raises the ValueError
         self.parameters = list(parameters)
         self.rates = [learning_rate] if isinstance(learning_rate, int | float) else list(learning_rate)
         self.momentum = momentum

@@ -95,8 +95,6 @@ def computed_in(dtype: str) -> str:
 
 def widened(leaf_dtype: str, dtype: str | None) -> str:
     """Return *dtype* if it is wider than *leaf_dtype*; if not, or if *leaf_dtype* is complex or *dtype* None, *leaf_dtype*."""
-    if dtype not in (None, "float32", "float64"):
-        raise ValueError(f"dtype must be 'float32' or 'float64' or None, got {dtype!r}")
     if dtype is None or leaf_dtype in PARTS or width(part_of(leaf_dtype)) >= width(dtype):
         return leaf_dtype
     return dtype
