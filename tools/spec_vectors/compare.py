@@ -1,29 +1,20 @@
-"""
-Comparison of the test vectors in spec/ with the oracle: `python -m spec_vectors` prints all differences.
-
-With `--write`, a value that differs is replaced by the oracle's, and the rest of its file is left unchanged.
-"""
+"""Comparison of the test vectors in spec/ with the oracle: `python -m spec_vectors` prints all differences."""
 
 import argparse
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ampscale_conformance.model.bits import Bits
 from ampscale_conformance.oracle.tensors import same
 
-from ampscale.files import write_atomically
-
 from .recompute import DECISIONS, KINDS, recomputed
 
 FOLDER = Path(__file__).parents[2] / "spec" / "vectors"
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 
 
 @dataclass(frozen=True)
@@ -81,40 +72,14 @@ def compare(folder: Path) -> VectorReport:
     return report
 
 
-def rewrite(folder: Path) -> list[Path]:
-    """
-    Replace each value that differs from the oracle's by the oracle's. A file without differences is not written.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        ValueError: A member must be added or removed, which this function does not do. Its file is left unchanged.
-    """
-    written = []
-    for path in _files(folder):
-        text = old_text = path.read_text("utf-8")
-        for case, members in _recomputed(json.loads(text), VectorReport()):
-            for member, computed in members.items():
-                if list(_differences(path.stem, case["id"], member, case.get(member), computed)):
-                    text = _replaced(text, case["id"], member, _merged(case.get(member), computed))
-        if text != old_text:
-            write_atomically(path, text)
-            written.append(path)
-    return written
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a value differs or a kind of vector is unknown, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m spec_vectors", description=(__doc__ or "").strip())
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="the folder of the vectors")
-    parser.add_argument("--write", action="store_true", help="replace all values that differ by the oracle's")
     options = parser.parse_args(argv)
     try:
         report = compare(options.folder)
         sys.stdout.write(str(report))
-        if options.write:
-            sys.stdout.writelines(f"written: {path}\n" for path in rewrite(options.folder))
     except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
     return 1 if report.differences or report.unknown else 0
@@ -150,15 +115,6 @@ def _differences(file: str, id: str, path: str, stored: Any, computed: Any) -> I
         yield from _differences(file, id, path + suffix, left, right)
 
 
-def _merged(stored: Any, computed: Any) -> Any:
-    """Return *computed* in the order of *stored*, and with the stored value wherever the two are equal."""
-    pairs = _pairs(stored, computed)
-    if pairs is None:
-        return stored if _equal(stored, computed) else computed
-    merged = [(key, _merged(left, right)) for key, left, right in pairs]
-    return dict(merged) if isinstance(stored, dict) else [value for _, value in merged]
-
-
 def _pairs(stored: Any, computed: Any) -> list[tuple[Any, Any, Any]] | None:
     """Return (key or index, stored item, computed item) for two containers with equal keys or lengths; otherwise None."""
     if isinstance(stored, dict) and isinstance(computed, dict) and set(stored) == set(computed) and "bits" not in stored:
@@ -175,30 +131,6 @@ def _equal(stored: Any, computed: Any) -> bool:
         return same(Bits.from_json(stored), Bits.from_json(computed))
     except ValueError:  # the stored value is not an array
         return False
-
-
-def _replaced(text: str, id: str, member: str, computed: Any) -> str:
-    """Return the text of a file with another value for one member of one vector, formatted like the old value."""
-    start = text.index(f'"id": {json.dumps(id)}')
-    following = text.find('"id": ', start + 1)
-    end = len(text) if following < 0 else following
-    label = f"{json.dumps(member)}: "
-    index = text.find(f"\n      {label}", start, end)
-    if index < 0 or computed is None:
-        change = "removed" if computed is None else "added"
-        raise ValueError(f"the member {member} of vector {id} must be {change}; edit the file by hand")
-    index += len(f"\n      {label}")
-    _, value_end = json.JSONDecoder().raw_decode(text, index)
-    return text[:index] + _formatted(json.dumps(computed), text[index:value_end]) + text[value_end:]
-
-
-def _formatted(text: str, template: str) -> str:
-    """Return a JSON text with the white space of *template* if both have the same number of tokens, otherwise unchanged."""
-    old, new = list(_TOKEN.finditer(template)), _TOKEN.findall(text)
-    if len(old) != len(new):
-        return text
-    gaps = [template[left.end() : right.start()] for left, right in pairwise(old)]
-    return "".join(token + gap for token, gap in zip(new, [*gaps, ""], strict=True))
 
 
 def _counted(label: str, counts: Counter[str]) -> str:

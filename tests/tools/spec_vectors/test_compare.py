@@ -5,7 +5,7 @@ import json
 from collections import Counter
 
 import pytest
-from spec_vectors.compare import FOLDER, compare, main, rewrite
+from spec_vectors.compare import FOLDER, compare, main
 from spec_vectors.recompute import KINDS, recomputed
 from vectors import VECTORS
 
@@ -130,15 +130,3 @@ def test_values_of_another_form_are_detected(tmp_path, case, path):
 def test_command_fails_for_a_difference_and_for_an_unknown_kind(tmp_path, case, status):
     """The last vector has an unknown kind."""
     assert main([str(folder_with(tmp_path, case))]) == status
-
-
-def test_rewrite_keeps_the_order_and_the_nans_of_a_member(tmp_path):
-    """Only the array that differs is replaced."""
-    parts = {"float32": ["40000000", "40400000"], "float16": ["fe01"]}
-    tree = {name: {"dtype": name, "shape": [len(bits)], "bits": bits} for name, bits in parts.items()}
-    wrong = json.loads(json.dumps(tree).replace("40400000", "40400001"))
-    case = {"kind": "scale", "scale": (1.0).hex(), "input": {"dict": tree}, "output": {"dict": dict(reversed(wrong.items()))}}
-    folder = folder_with(tmp_path, case)
-    text = (folder / "scaling.json").read_text("utf-8")
-    assert rewrite(folder) == [folder / "scaling.json"]
-    assert (folder / "scaling.json").read_text("utf-8") == text.replace("40400001", "40400000")
