@@ -8,7 +8,6 @@ Equal seeds give equal inputs. A failure is an undocumented exception, a message
 import argparse
 import gc
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -29,6 +28,7 @@ from .parser import Parser
 
 PARSERS = library.PARSERS | suite.PARSERS
 CHUNK = 5000  # maximum number of inputs of one parser from one seed
+PROCESSES = 2
 SLOW = 0.25  # seconds
 LONGEST_MESSAGE = 2000  # characters
 SHOWN = 2000  # characters of an input that failed
@@ -39,13 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--inputs", type=int, default=10_000_000, help="total number of inputs [default: %(default)s]")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time [default: no limit]")
     parser.add_argument("--only", choices=PARSERS, help="run only the inputs of one parser")
     parser.add_argument("--out", type=Path, help="write the result to this JSON file")
     options = parser.parse_args()
     started = time.monotonic()
-    counts, failures = fuzz(options.inputs, options.seed, options.processes, options.minutes, options.only)
+    counts, failures = fuzz(options.inputs, options.seed, options.only)
     result = _result(options, counts, failures, time.monotonic() - started)
     print(json.dumps(result, indent=1))
     if options.out:
@@ -53,25 +51,20 @@ def main() -> None:
     sys.exit(bool(failures))
 
 
-def fuzz(
-    inputs: int, seed: int, processes: int, minutes: float = math.inf, only: str | None = None
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def fuzz(inputs: int, seed: int, only: str | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the counts of each parser, and the failures."""
     counts: dict[str, dict[str, Any]] = {
         name: {"inputs": 0, "slowest_ms": 0.0, "peak_mb": 0.0} for name in PARSERS if only in (None, name)
     }
     failures: list[str] = []
-    end = time.monotonic() + 60 * minutes
     selected = (chunk for chunk in chunks(inputs, seed) if chunk[0] in counts)
     gc.freeze()  # exclude the objects of all modules from garbage collection
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
         for name, counted, failed in pool.imap_unordered(run_chunk, selected):
             _add(counts[name], counted)
             failures += failed
             for failure in failed:
                 print(failure, flush=True)
-            if time.monotonic() > end:
-                break
     return counts, failures
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
@@ -26,6 +26,9 @@ SOURCE = Path("src/ampscale")
 PACKAGES = ("core", "functional.py", "frameworks", "checkpoints", "simulation")
 GENERATOR = ROOT / ".venv-mutants/bin/python"
 NO_TESTS = 5  # pytest's exit code; any code except this and 0, or a timeout, means that the mutant is killed
+SEED = 13  # of the sample
+WORKERS = 2
+FOLDER = ROOT / "build" / "mutants"  # for the log and the copies of the working tree
 LEAST = 0.95  # minimum share of killed mutants
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Mutant = dict[str, Any]
@@ -104,34 +107,34 @@ def stages_of(file: str) -> list[list[str]]:
     return stages
 
 
-def generated(file: str, folder: Path) -> list[Mutant]:
-    """Return all mutants of *file*, which are cached in *folder* until the file changes."""
+def generated(file: str) -> list[Mutant]:
+    """Return all mutants of *file*, which are cached until the file changes."""
     version = (HERE / "generate.py").read_bytes() + file.encode() + (ROOT / file).read_bytes()
-    cached = folder / f"{sha256(version).hexdigest()}.jsonl"
+    cached = FOLDER / f"{sha256(version).hexdigest()}.jsonl"
     if not cached.exists():
         command = [str(GENERATOR), str(HERE / "generate.py"), file]
         cached.write_text(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     return [json.loads(line) for line in cached.read_text().splitlines()]
 
 
-def sample(arguments: argparse.Namespace) -> tuple[int, list[Mutant]]:
+def sample(packages: Sequence[str], size: int) -> tuple[int, list[Mutant]]:
     """Return the number of mutants and the sample. A change of one file does not change the ranking of other files' mutants."""
-    roots = [ROOT / SOURCE / name for name in arguments.packages]
+    roots = [ROOT / SOURCE / name for name in packages]
     files = sorted(path for root in roots for path in ([root] if root.is_file() else root.rglob("*.py")))
-    mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)), arguments.folder)]
-    ranked = sorted(mutants, key=lambda mutant: sha256(f"{arguments.seed} {_name(mutant)}".encode()).digest())
-    return len(mutants), ranked[: arguments.count]
+    mutants = [mutant for path in files for mutant in generated(str(path.relative_to(ROOT)))]
+    ranked = sorted(mutants, key=lambda mutant: sha256(f"{SEED} {_name(mutant)}".encode()).digest())
+    return len(mutants), ranked[:size]
 
 
-def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant]:
-    """Yield each of *mutants* with its outcome. Mutants that the log in *folder* lists as killed are not tested again."""
-    log = folder / "log.jsonl"
+def tested(mutants: list[Mutant]) -> Iterator[Mutant]:
+    """Yield each of *mutants* with its outcome. Mutants that the log lists as killed are not tested again."""
+    log = FOLDER / "log.jsonl"
     rows = map(json.loads, log.read_text().splitlines() if log.exists() else [])
     killed = {row["key"]: row for row in rows if row["outcome"] == "killed"}
     idle: Queue[Worker] = Queue()
-    for number in range(workers):
-        shutil.rmtree(folder / str(number), ignore_errors=True)
-        idle.put(Worker(folder / str(number)))
+    for number in range(WORKERS):
+        shutil.rmtree(FOLDER / str(number), ignore_errors=True)
+        idle.put(Worker(FOLDER / str(number)))
 
     def outcome(mutant: Mutant) -> Mutant:
         worker = idle.get()
@@ -140,16 +143,16 @@ def tested(mutants: list[Mutant], folder: Path, workers: int) -> Iterator[Mutant
         finally:
             idle.put(worker)
 
-    with ThreadPoolExecutor(workers) as pool, log.open("a") as file:
+    with ThreadPoolExecutor(WORKERS) as pool, log.open("a") as file:
         for result in pool.map(outcome, mutants):
             if result["key"] not in killed:
                 print(json.dumps(result), file=file, flush=True)
             yield result
-    for _ in range(workers):
+    for _ in range(WORKERS):
         idle.get().close()
 
 
-def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> dict[str, Any]:
+def report(count: int, results: list[Mutant]) -> dict[str, Any]:
     """Return the contents of the result file."""
     reasons = {_name(row): row["reason"] for row in json.loads((HERE / "reasons.json").read_text())}
     packages: dict[str, Counter[str]] = {}
@@ -164,7 +167,7 @@ def report(arguments: argparse.Namespace, count: int, results: list[Mutant]) -> 
     ]
     return {
         "command": "make mutants",
-        "seed": arguments.seed,
+        "seed": SEED,
         "mutants": count,
         **total,
         "share": round(total["killed"] / total["tested"], 4),
@@ -183,24 +186,18 @@ def main() -> int:
     """Test a sample and write the result; return 1 if too few mutants are killed or a survivor lacks a reason."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", default=PACKAGES, help="folders and files below src/ampscale")
-    parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--count", type=int, default=700)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build" / "mutants", help="folder for the log and the copies of the working tree"
-    )
-    parser.add_argument("--out", type=Path, default=HERE / "result.json")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    count, mutants = sample(arguments)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    count, mutants = sample(arguments.packages, arguments.count)
     results = []
-    for mutant in tested(mutants, arguments.folder, arguments.workers):
+    for mutant in tested(mutants):
         results.append(mutant)
         if mutant["outcome"] == "survived":
             lines = [f"{mutant['file']}:{mutant['line']}: {mutant['operator']}", f"- {mutant['before']}", f"+ {mutant['after']}"]
             print("\n  ".join(lines), flush=True)
-    result = report(arguments, count, sorted(results, key=lambda mutant: (mutant["file"], mutant["line"])))
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    result = report(count, sorted(results, key=lambda mutant: (mutant["file"], mutant["line"])))
+    (HERE / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{result['killed']} of {result['tested']} mutants killed, of {count} in all: {result['share']:.1%}")
     return int(result["share"] < LEAST or any(survivor["reason"] is None for survivor in result["survivors"]))
 
