@@ -69,15 +69,14 @@ def text_of(report: Report) -> str:
     return "{\n" + ",\n".join(members) + "\n}\n"
 
 
-def generated(reports: list[Report] | None = None) -> dict[Path, str]:
+def generated() -> dict[Path, str]:
     """
-    Return the texts of the page and of the README, generated from *reports*; by default, from the result files.
+    Return the texts of the page and of the README, generated from the result files.
 
     Raises:
         ValueError: The page or the README does not have exactly one generated part.
     """
-    if reports is None:
-        reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
+    reports = [json.loads(path.read_text("utf-8")) for path in result_files()]
     parts = {PAGE: "\n" + "\n\n".join(map(section_of, reports)) + "\n\n", README: readme_sentence(reports[0])}
     return {page: with_part(page.read_text("utf-8"), GENERATED[page], part) for page, part in parts.items()}
 

@@ -43,15 +43,3 @@ def test_page_shows_each_row(report):
     (section,) = [part for part in TEXT.split("\n## ") if part.startswith(document.title(report) + "\n")]
     for row in report["rows"]:
         assert f"| {row['label']} | {row['dtype']} | {row['shape']} |" in section, row["id"]
-
-
-def test_page_shows_the_files_of_several_machines():
-    """Each file has a section with the name of its processor, which shows the ratios of its own rows."""
-    other = json.loads(json.dumps(REPORTS[0]))
-    other["machine"] |= {"cpu": "Other(R) Processor", "caches": {}}
-    row = next(row for row in other["rows"] if row["id"] == "torch/unscale+check/float32/100x1M")
-    row["cells"][0]["over"]["torch.amp"]["ratio"] = 77.77
-    first, second = document.generated([REPORTS[0], other])[PAGE].split("\n## Other\n")
-    assert f"\n## {document.title(REPORTS[0])}\n" in first
-    assert "77.77 ±" in second
-    assert "77.77 ±" not in first
