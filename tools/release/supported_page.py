@@ -24,7 +24,7 @@ def main() -> None:
 
 def page(result: dict[str, Any]) -> str:
     """Return the page as Markdown."""
-    return "\n".join([HEAD, *table(result["runs"]), "", *failures(result["runs"]), "## Not run", "", *not_run(result), ""])
+    return "\n".join([HEAD, *table(result["runs"]), "", "## Not run", "", *not_run(result), ""])
 
 
 def table(runs: list[dict[str, Any]]) -> Iterator[str]:
@@ -37,13 +37,6 @@ def table(runs: list[dict[str, Any]]) -> Iterator[str]:
         counts = [run["counts"].get(kind, 0) for kind in ("passed", "skipped")]
         failed = sum(run["counts"].get(kind, 0) for kind in ("failed", "error", "errors"))
         yield f"| {' | '.join(map(str, [run['packages'], run['python'], *versions, *counts, failed, run['date']]))} |"
-
-
-def failures(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a section with the tests that failed, if there are any."""
-    failed = [f"- {run['packages']}, Python {run['python']}: `{test}`" for run in runs for test in run["failures"]]
-    if failed:
-        yield from ("## Failures", "", *failed, "")
 
 
 def not_run(result: dict[str, Any]) -> Iterator[str]:
