@@ -73,17 +73,10 @@ def test_number_of_samples_has_a_minimum(clock):
     assert [len(times) for times in in_turn(contenders, seconds=0.001, thorough={"slow"})] == [7, 7, 7]
 
 
-def test_spread_of_a_ratio_ignores_slow_rounds():
-    """A disturbance of a round slows both contenders and does not change their ratio."""
-    result = ratio({0: 2.0, 1: 20.0, 2: 2.2}, {0: 1.0, 1: 10.0, 2: 1.1})
-    assert result["ratio"] == pytest.approx(2.0)
-    assert result["quartiles"] == pytest.approx([2.0, 2.0])
-
-
 def test_ratio_is_of_the_medians_and_its_quartiles_are_of_common_rounds():
     """A slow contender does not run in each round."""
     assert ratio({0: 1.0, 1: 2.0, 2: 3.0}, {1: 1.0}) == {"ratio": 2.0, "quartiles": [2.0, 2.0]}
-    times = dict(enumerate([1.0, 2.0, 3.0, 4.0, 5.0]))
+    times = dict(enumerate([1.0, 2.0, 3.0, 4.0, 15.0]))
     assert ratio(times, dict.fromkeys(range(5), 1.0)) == {"ratio": 3.0, "quartiles": [2.0, 4.0]}
 
 
