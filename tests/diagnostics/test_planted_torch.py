@@ -160,6 +160,7 @@ FAULTS = {
     "one-tensor": ({"gradients": put(math.inf, 5, 2)}, Verdict.ONE_TENSOR, 4),
     "zero_grad": ({"zero": lambda _: False, "init_scale": 2.0**24}, FORGOTTEN, 36),
     "zero_grad-sometimes": ({"zero": lambda step: step % 10 == 0, "growth_interval": 4, "steps": 100}, FORGOTTEN, 8),
+    "zero_grad-without-overflow": ({"zero": lambda _: False, "init_scale": 2.0**10}, FORGOTTEN, 37),
     "zero_grad-every-other": ({"zero": lambda step: step % 2 == 1, "growth_interval": 4, "steps": 100}, FORGOTTEN, 4),
     "divided": ({"gradients": divide_by_scale}, TWICE, 36),
     "divided-in-the-last": ({"gradients": lambda step, params, scaler: divide_by_scale(step, params[-1:], scaler)}, TWICE, 36),

@@ -90,8 +90,7 @@ class History:
     applied_steps: int = 0  # number of applied steps
     last_finite: StepRecord | None = None  # last finite step, without statistics
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal value, until all were subnormal
-    stale_skips: int = 0  # number of skipped steps whose gradients were added to those of the skipped step before
-    is_stale_refuted: bool = False  # True if gradients were finite although infinite ones were reported to remain
+    stale_steps: int = 0  # number of steps whose gradients were added to those of the step before
     with_norm: list[StepRecord] = field(default_factory=list)  # latest finite steps with a norm, at most `REPEATS`
     changed: list[StepRecord] = field(default_factory=list)  # latest steps whose gradients were changed, at most `REPEATS`
     is_change_constant: bool = False  # True if gradients were changed by the same factor at two scales
@@ -100,6 +99,7 @@ class History:
 
     def add(self, record: StepRecord) -> None:
         """Add the next step."""
+        self.stale_steps += record.stale
         if record.finite:
             self._add_finite(record)
         else:
@@ -141,7 +141,6 @@ class History:
         return max(losses, default=0.0) > 2.0**HEADROOM * abs(self.last_finite.loss or math.inf)
 
     def _add_finite(self, record: StepRecord) -> None:
-        self.is_stale_refuted |= bool(self.skipped) and record.stale
         self.skipped, self.skipped_names = [], []
         self.skips_in_a_row = self.backoffs = self.skips_since_backoff = 0
         self.last_finite = record.without_tensors()
@@ -154,7 +153,6 @@ class History:
 
     def _add_skipped(self, record: StepRecord) -> None:
         self.skips_in_a_row += 1
-        self.stale_skips += record.stale and self.skips_in_a_row > 1
         self.skipped = [*self.skipped, record][-REPEATS:]
         self.skipped_names = [*self.skipped_names, self.names][-REPEATS:]
         decreases = record.next_scale < record.scale

@@ -81,7 +81,7 @@ class StepRecord:
             was not tried.
         is_original: True if the measured gradients are those of the backward pass, scaled or unscaled; False if something else
             may have changed them, such as clipping, which turns infinities into NaNs.
-        stale: True if the gradients of the previous step were not set to zero, so any infinities among them remained.
+        stale: True if gradients were added to those of the previous step, which were not set to zero.
         modified: True if gradients were changed between the backward pass and unscaling.
         change: Factor by which a change of the gradients, before or after unscaling, multiplied their norm; None if unknown.
         peak: Largest magnitude in the first gradient before unscaling; None if unknown.

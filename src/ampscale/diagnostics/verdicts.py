@@ -34,7 +34,7 @@ class Verdict(StrEnum):
             several scales.
         ONE_TENSOR: In repeated skipped steps, the same gradient was the only one that was not finite.
         MEAN_ONLY: Every rank's own gradients were finite; only their mean was not.
-        FORGOTTEN_ZERO_GRAD: Gradients of a skipped step were not set to zero, so their infinities remain.
+        FORGOTTEN_ZERO_GRAD: Gradients were added to those of the step before, which were not set to zero.
         UNSCALED_TWICE: The gradients had already been divided by the scale when they were unscaled.
         CLIPPED_BEFORE_UNSCALING: The gradients were clipped while they were scaled.
         UNDERFLOW: The scale is so small that float16 rounds a share of the gradients to few digits, or to zero.
@@ -140,13 +140,10 @@ def _forward(record: StepRecord, _history: History) -> _Result:
 
 
 def _forgotten_zero_grad(record: StepRecord, history: History) -> _Result:
-    is_repeated = len(history.skipped) > 1 and history.stale_skips >= REPEATS - 1
-    if not record.stale or history.is_stale_refuted or not is_repeated or _have_fewer_offenders(history.skipped):
+    if not record.stale or history.stale_steps < REPEATS - 1:
         return None
-    message = (
-        "the gradients of the preceding skipped step were not set to zero: call zero_grad() in every iteration, even after a skip"
-    )
-    return Verdict.FORGOTTEN_ZERO_GRAD, message, {"skips in a row": history.skips_in_a_row}
+    message = "the gradients of the preceding step were not set to zero: call zero_grad() in every iteration, even after a skip"
+    return Verdict.FORGOTTEN_ZERO_GRAD, message, {"steps": history.stale_steps, "skips in a row": history.skips_in_a_row}
 
 
 def _mean_only(record: StepRecord, _history: History) -> _Result:
@@ -309,7 +306,7 @@ _CHECKS_OF_SKIPPED: tuple[_Check, ...] = (
     _searching,
     _occasional,
 )
-_CHECKS_OF_FINITE: tuple[_Check, ...] = (_forward, _unscaled_twice, _clipped_before, _underflow, _healthy)
+_CHECKS_OF_FINITE: tuple[_Check, ...] = (_forward, _forgotten_zero_grad, _unscaled_twice, _clipped_before, _underflow, _healthy)
 
 
 def _where(record: StepRecord, history: History) -> str:
@@ -340,12 +337,6 @@ def _has_same_offenders(history: History) -> bool:
     has_same_gradients = all(names == history.names for names in history.skipped_names)
     has_same_counts = any(counts[0]) and counts.count(counts[0]) == len(counts)
     return has_same_gradients and has_same_counts and records[-1].scale < records[0].scale
-
-
-def _have_fewer_offenders(steps: list[StepRecord]) -> bool:
-    """Return True if a gradient has fewer non-finite values in the last step than in the first, so it was set to zero."""
-    pairs = zip(steps[0].tensors or (), steps[-1].tensors or (), strict=False)
-    return any(new.nonfinite < old.nonfinite for old, new in pairs)
 
 
 def _is_below_finite_scale(record: StepRecord, history: History) -> bool:

@@ -269,6 +269,22 @@ def test_forgotten_zero_grad_is_reported(iteration):
 
 
 @pytest.mark.clause("TORCH-monitor")
+@pytest.mark.parametrize("iteration", [plain, accumulated, clipped])
+def test_gradients_set_to_zero_without_counting_are_reported_at_most_once(iteration):
+    """A write through `Tensor.data` increments no version counter; from the third iteration on, values are checked as well."""
+
+    def iteration_and_zero(loop):
+        iteration(loop)
+        for param in loop.params:
+            param.grad.data.zero_()
+
+    loop = Loop(lambda params: torch.optim.SGD([{"params": [param]} for param in params], lr=0.25), zeroing="forgotten")
+    assert loop.flags(iteration_and_zero) == [(False, False), (True, False), *2 * [(False, False)]]
+    loop.monitor.begins.clear()
+    assert loop.flags(iteration) == [(False, False), *3 * [(True, False)]]
+
+
+@pytest.mark.clause("TORCH-monitor")
 def test_an_optimizer_can_be_deleted_during_a_backward_pass():
     """Torch has already read the list of hooks, and still calls the hook of the deleted optimizer."""
     parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()

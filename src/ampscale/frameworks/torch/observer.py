@@ -1,6 +1,8 @@
 """Reports of torch's `GradScaler` to its monitor, and the version counters that detect changed gradients."""
 
+from collections.abc import Callable
 from math import inf
+from typing import Any
 from weakref import WeakKeyDictionary, finalize, ref
 
 import torch
@@ -34,11 +36,11 @@ class Observer:
         samples = self._samples.get(optimizer)
         if not samples:  # the first step, or no gradient could be sampled so far
             samples = self._samples[optimizer] = _samples_of(optimizer)
-        stale = any(sample.is_stale() for sample in samples)
+        stale = [sample for sample in samples if sample.is_stale()]  # ask all: the first stale gradient adds a hook
         modified = [sample for sample in samples if sample.is_modified()]
         changes = (sample.change() for sample in modified)
         change = next(filter(None, changes), None)  # skips None, and the 0.0 of a gradient that was set to zero
-        self._monitor.begin(arrays, scale, optimizer, stale=stale, modified=bool(modified), change=change)
+        self._monitor.begin(arrays, scale, optimizer, stale=bool(stale), modified=bool(modified), change=change)
         for sample in samples:
             sample.reset(measures=bool(modified))
         return scale, arrays
@@ -65,7 +67,8 @@ class _Sample:
 
     Every write in place increments the counter, except a write through `Tensor.data`. A hook reads the counter after each
     accumulation of the gradient. If a process group exists, the counter is also read at the end of the backward pass, because
-    DDP writes the mean over the ranks after the hook.
+    DDP writes the mean over the ranks after the hook. After the first step for which the counter shows a stale gradient, another
+    hook finds out before each accumulation whether a write that is not counted has set the gradient to zero.
     """
 
     def __init__(self, param: Tensor) -> None:
@@ -75,22 +78,22 @@ class _Sample:
         self._measures = False  # True to record the norm of the gradient after each accumulation
         self._norm: Tensor | None = None  # the last recorded norm
         self._is_stale = False  # True if each accumulation so far was into a used gradient that was not set to zero
-        weak_self = ref(self)
-
-        def hook(_: Tensor) -> None:
-            if (sample := weak_self()) is not None:
-                sample._record_accumulation()
-
-        handle = param.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-        finalize(self, handle.remove)
+        self._checks_zeros = False  # True to find out before an accumulation if the used gradient has been set to zero
+        self._has_values: Tensor | None = None  # False if it has; on the device
+        self._add_hook(param.register_post_accumulate_grad_hook, _Sample._record_accumulation)
 
     def is_stale(self) -> bool:
         """Return True if the gradient was neither set to zero nor replaced since it was used."""
-        if self._used is None or self._accumulated is not None:  # the last accumulation has decided
-            return self._is_stale
-        used, version = self._used
-        gradient = self._param.grad
-        return gradient is not None and used() is gradient and gradient._version == version
+        is_stale, has_values = self._is_stale, self._has_values
+        if self._used is not None and self._accumulated is None:  # no accumulation has decided
+            used, version = self._used
+            gradient = self._param.grad
+            is_stale = gradient is not None and used() is gradient and gradient._version == version
+            has_values = gradient.any() if is_stale and gradient is not None else None
+        if is_stale and not self._checks_zeros and self._param.requires_grad:
+            self._checks_zeros = True
+            self._add_hook(self._param.register_hook, _Sample._record_zeros)
+        return is_stale and (has_values is None or bool(has_values))
 
     def is_modified(self) -> bool:
         """Return True if the gradient was changed in place or replaced since its last accumulation."""
@@ -106,7 +109,7 @@ class _Sample:
 
     def reset(self, *, measures: bool) -> None:
         """Discard the record of the accumulations so far. If *measures* is True, record norms from now on."""
-        self._accumulated, self._used, self._is_stale = None, None, False
+        self._accumulated, self._used, self._is_stale, self._has_values = None, None, False, None
         self._measures, self._norm = self._measures or measures, None
 
     def mark_used(self) -> None:
@@ -114,6 +117,22 @@ class _Sample:
         gradient = self._param.grad
         self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self._is_stale = gradient is not None
+
+    def _add_hook(self, register: Callable[..., Any], method: Callable[["_Sample"], None]) -> None:
+        """Register a hook that calls *method*, and that is removed with this object."""
+        weak_self = ref(self)
+
+        def hook(_: Tensor) -> None:
+            if (sample := weak_self()) is not None:
+                method(sample)
+
+        finalize(self, register(hook).remove)
+
+    def _record_zeros(self) -> None:
+        """Before the first accumulation into a used gradient, record whether it has non-zero values."""
+        gradient = self._param.grad
+        if self._used is not None and self._accumulated is None and gradient is not None:
+            self._has_values = gradient.any()
 
     def _record_accumulation(self) -> None:
         gradient = self._param.grad
