@@ -297,6 +297,14 @@ def test_a_stall_is_reported_again_after_an_applied_step():
     assert len(caught) == 2
 
 
+def test_a_stall_by_share_lasts_until_fewer_steps_are_skipped():
+    """Two of three steps are skipped, then none of four, and then again two of three."""
+    calls = []
+    steps = [*[INFINITE, INFINITE, FINITE] * 4, *[FINITE] * 4, *[INFINITE, INFINITE, FINITE] * 3]
+    run(steps, Monitor(limits=Limits(stall_window=6), on_stall=calls.append))
+    assert [diagnosis.step for diagnosis in calls] == [6, 20]
+
+
 def test_run_file_contains_every_step(tmp_path):
     """Each line is written immediately, so that other processes can read it. A healthy verdict is omitted."""
     path, rule = tmp_path / "run.jsonl", ampscale.LossScaleRule(init_scale=4.0)

@@ -87,6 +87,7 @@ class History:
     skips_in_a_row: int = 0  # number of skipped steps since the last finite step
     backoffs: int = 0  # number of backoffs since the last finite step, from `LARGEST_COUNTED` or less
     skips_since_backoff: int = 0  # number of skipped steps since the last finite step or backoff
+    is_stalled: bool = False  # True if the run counted as stalled at the step before
     applied_steps: int = 0  # number of applied steps
     last_finite: StepRecord | None = None  # last finite step, without statistics
     normal_scale: float | None = None  # smallest scale at which measured gradients had a normal value, until all were subnormal
@@ -115,12 +116,12 @@ class History:
     def stall(self, record: StepRecord) -> str | None:
         """Return the reason why the run counts as stalled, as text; None if it does not."""
         limits = self.limits
-        if record.finite:
+        if record.finite and not self.is_stalled:  # a stall starts at a skipped step
             return None
         if max(self.backoffs, self.skips_since_backoff) >= limits.stall_after:
             steps = "steps were" if self.skips_in_a_row > 1 else "step was"
             return f"{self.skips_in_a_row} {steps} skipped in a row"
-        if limits.min_scale is not None and record.scale <= limits.min_scale:
+        if not record.finite and limits.min_scale is not None and record.scale <= limits.min_scale:
             return f"a step was skipped at the lowest scale, {limits.min_scale:.10g}"
         flags = [step.finite for step in self.window]
         share = flags.count(False) / len(flags)

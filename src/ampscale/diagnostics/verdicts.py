@@ -128,7 +128,9 @@ class Diagnoser:
         checks = _CHECKS_OF_FINITE if record.finite else _CHECKS_OF_SKIPPED
         results = (check(record, history) for check in checks)
         verdict, message, evidence = next(filter(None, results))  # the last check always has a result
-        return Diagnosis(record.step, verdict, message, evidence, history.stall(record))
+        stall = history.stall(record)
+        history.is_stalled = stall is not None
+        return Diagnosis(record.step, verdict, message, evidence, stall)
 
 
 def _forward(record: StepRecord, _history: History) -> _Result:
