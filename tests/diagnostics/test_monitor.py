@@ -183,6 +183,22 @@ def test_no_mean_overflows_if_the_communicator_does_not_average():
     assert diagnosis.verdict is Verdict.SEARCHING
 
 
+def test_single_overflows_name_the_rank_from_the_second_one_on():
+    """The communicator averages the gradients, so the monitor then measures 100 steps before the mean."""
+
+    class Ranks:
+        rank, averages = 0, True
+
+        def exchange(self, text):
+            return [text, "[[], 1.0]"]
+
+    optimizer, monitor = object(), Monitor(communicator=Ranks())
+    steps = [FINITE, INFINITE, *[FINITE] * 98, INFINITE]
+    messages = [observe(monitor, gradients, optimizer, changed=False).message for gradients in steps]
+    assert messages[1] == "a single overflow at scale 4 in gradient 0, after 1 applied step"
+    assert messages[-1] == "a single overflow at scale 4 in gradient 0 on rank 0, after 99 applied steps"
+
+
 def test_optimizers_are_diagnosed_separately():
     """Each optimizer has its own step numbers and its own history."""
     monitor, first, second = Monitor(), object(), object()

@@ -33,7 +33,7 @@ from .verdicts import Diagnoser, Diagnosis, Verdict, message_with_stall
 ON_STALL = ("warn", "raise")
 _LIBRARY_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 CHANGES_TO_CHECK = 8  # number of changes of unscaled gradients in which a second division by the scale must occur
-STEPS_AFTER_NANS = 100  # number of steps that are measured after a skipped step whose NaNs may come from clipping
+STEPS_AFTER_SKIP = 100  # number of steps that are measured after a skipped step with gradients that do not show the cause
 
 
 class StalledError(RuntimeError):
@@ -48,7 +48,7 @@ class Monitor:
         names: Names of the gradients in their order; or pairs of a name and a parameter, as `named_parameters()` returns. Pairs
             name gradients correctly even if some parameters have no gradient. By default, gradients are numbered.
         diagnose_on_skip: Measure the gradients of skipped steps. With a `GradScaler`, the step after each skipped step is
-            measured as well, or the next 100 steps if NaNs of the skipped step may come from clipping.
+            measured as well, or the next 100 steps if NaNs may come from clipping, or if *communicator* averaged the gradients.
         measure_every: Measure the gradients of every n-th step of a `GradScaler`; None for no step. `train_step` has the
             argument `measure` instead.
         histogram_every: Measure the exponents of the gradients of every n-th step of a `GradScaler`; None for no step.
@@ -305,7 +305,9 @@ class Monitor:
         """Measure the unscaled gradients of a skipped step, and add the statistics to *run* if they can show the cause."""
         statistics = measured_fields(gradients, 1.0) | {"is_original": is_original}
         tensors = statistics["tensors"]
-        run.measured_until = run.step + STEPS_AFTER_NANS if has_only_nans(tensors) and not is_original else 0
+        is_mean = self._communicator is not None and self._communicator.averages
+        is_cause_hidden = is_mean or (has_only_nans(tensors) and not is_original)
+        run.measured_until = run.step + STEPS_AFTER_SKIP if is_cause_hidden else 0
         # Clipping by a norm of NaN makes all values NaN, and `zero_grad` before `update` makes all finite.
         is_lost = all(tensor.nans == tensor.size for tensor in tensors)
         is_lost |= self._communicator is None and not any(tensor.nonfinite for tensor in tensors)
