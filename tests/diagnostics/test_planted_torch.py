@@ -149,6 +149,18 @@ def test_healthy_trainings_raise_no_alarm(name):
     assert set(train(**HEALTHY[name])) <= USUAL
 
 
+def test_sparse_gradients_are_measured_with_paddles_scaler():
+    """The scaler passes sparse tensors to the monitor as they are, and torch has no maximum of a sparse tensor."""
+    from ampscale.paddle import GradScaler
+
+    table = torch.nn.Embedding(8, 4, sparse=True)
+    optimizer, monitor = torch.optim.SGD(table.parameters(), lr=0.01), Monitor(measure_every=1)
+    scaler = GradScaler(init_loss_scaling=8.0, monitor=monitor)
+    scaler.scale(table(torch.tensor([1, 1, 2])).sum()).backward()
+    scaler.minimize(optimizer, None)
+    assert monitor.verdicts == {Verdict.HEALTHY: 1}
+
+
 # For each fault: how to plant it, its verdict, and the smallest number of steps with this verdict.
 FAULTS = {
     "nan-input": ({"inputs": put_nan}, Verdict.FORWARD, 8),

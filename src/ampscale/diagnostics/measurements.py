@@ -20,6 +20,8 @@ def measured_fields(gradients: Tree, scale: float, *, has_histograms: bool = Fal
 
 def clipping_fields(gradients: list[Array], *, has_norms: bool) -> dict[str, Any]:
     """Return the fields of a `StepRecord` for clipping: `peak` and, if *has_norms*, `norms`; none if all gradients are empty."""
+    # torch has no maximum of a sparse tensor, which Paddle's scaler passes as it is.
+    gradients = [gradient.coalesce().values() if getattr(gradient, "is_sparse", False) else gradient for gradient in gradients]
     maxima = (abs(gradient).max() for gradient in gradients if 0 not in gradient.shape)  # all but the first only for `norms`
     first = next(maxima, None)
     if first is None:
