@@ -285,6 +285,24 @@ def test_gradients_set_to_zero_without_counting_are_reported_at_most_once(iterat
 
 
 @pytest.mark.clause("TORCH-monitor")
+def test_gradients_overwritten_without_counting_are_reported_at_most_once():
+    """A loop copies gradients of a 16-bit model into those of float32 parameters, through `Tensor.data`."""
+    factors = iter([1.0, 2.0, 3.0, 4.0])
+
+    def iteration(loop):
+        loop.scaler.scale(loop.loss())
+        factor = next(factors)
+        for param in loop.params:
+            param.grad.data.fill_(factor)
+        loop.finish()
+
+    loop = Loop(zeroing="forgotten")
+    for param in loop.params:
+        param.grad = torch.zeros_like(param)
+    assert loop.flags(iteration) == [(False, False), (True, False), *2 * [(False, False)]]
+
+
+@pytest.mark.clause("TORCH-monitor")
 def test_an_optimizer_can_be_deleted_during_a_backward_pass():
     """Torch has already read the list of hooks, and still calls the hook of the deleted optimizer."""
     parameter, monitor = torch.ones((), requires_grad=True), RecordingMonitor()

@@ -67,8 +67,8 @@ class _Sample:
 
     Every write in place increments the counter, except a write through `Tensor.data`. A hook reads the counter after each
     accumulation of the gradient. If a process group exists, the counter is also read at the end of the backward pass, because
-    DDP writes the mean over the ranks after the hook. After the first step for which the counter shows a stale gradient, another
-    hook finds out before each accumulation whether a write that is not counted has set the gradient to zero.
+    DDP writes the mean over the ranks after the hook. After the first step for which the counter shows a stale gradient, norms
+    show whether writes that are not counted have changed the gradient: another hook computes the norm before each accumulation.
     """
 
     def __init__(self, param: Tensor) -> None:
@@ -78,22 +78,23 @@ class _Sample:
         self._measures = False  # True to record the norm of the gradient after each accumulation
         self._norm: Tensor | None = None  # the last recorded norm
         self._is_stale = False  # True if each accumulation so far was into a used gradient that was not set to zero
-        self._checks_zeros = False  # True to find out before an accumulation if the used gradient has been set to zero
-        self._has_values: Tensor | None = None  # False if it has; on the device
+        self._checks_norms = False  # True to compare the norm of the used gradient with that at `mark_used`
+        self._used_norm: Tensor | None = None  # norm at `mark_used`
+        self._is_kept: Tensor | None = None  # result of the comparison before the first accumulation
         self._add_hook(param.register_post_accumulate_grad_hook, _Sample._record_accumulation)
 
     def is_stale(self) -> bool:
         """Return True if the gradient was neither set to zero nor replaced since it was used."""
-        is_stale, has_values = self._is_stale, self._has_values
+        is_stale, is_kept = self._is_stale, self._is_kept
+        gradient = self._param.grad
         if self._used is not None and self._accumulated is None:  # no accumulation has decided
             used, version = self._used
-            gradient = self._param.grad
             is_stale = gradient is not None and used() is gradient and gradient._version == version
-            has_values = gradient.any() if is_stale and gradient is not None else None
-        if is_stale and not self._checks_zeros and self._param.requires_grad:
-            self._checks_zeros = True
-            self._add_hook(self._param.register_hook, _Sample._record_zeros)
-        return is_stale and (has_values is None or bool(has_values))
+            is_kept = None if gradient is None else self._has_same_norm(gradient)
+        if is_stale and not self._checks_norms and self._param.requires_grad:
+            self._checks_norms = True
+            self._add_hook(self._param.register_hook, _Sample._compare_norms)
+        return is_stale and (is_kept is None or bool(is_kept))
 
     def is_modified(self) -> bool:
         """Return True if the gradient was changed in place or replaced since its last accumulation."""
@@ -109,7 +110,8 @@ class _Sample:
 
     def reset(self, *, measures: bool) -> None:
         """Discard the record of the accumulations so far. If *measures* is True, record norms from now on."""
-        self._accumulated, self._used, self._is_stale, self._has_values = None, None, False, None
+        self._accumulated, self._used, self._is_stale = None, None, False
+        self._used_norm, self._is_kept = None, None
         self._measures, self._norm = self._measures or measures, None
 
     def mark_used(self) -> None:
@@ -117,6 +119,7 @@ class _Sample:
         gradient = self._param.grad
         self._used = None if gradient is None else (WeakIdRef(gradient), gradient._version)
         self._is_stale = gradient is not None
+        self._used_norm = _norm(gradient) if self._checks_norms and gradient is not None else None
 
     def _add_hook(self, register: Callable[..., Any], method: Callable[["_Sample"], None]) -> None:
         """Register a hook that calls *method*, and that is removed with this object."""
@@ -128,11 +131,16 @@ class _Sample:
 
         finalize(self, register(hook).remove)
 
-    def _record_zeros(self) -> None:
-        """Before the first accumulation into a used gradient, record whether it has non-zero values."""
+    def _compare_norms(self) -> None:
+        """Before the first accumulation into a used gradient, find out if it has been changed."""
         gradient = self._param.grad
         if self._used is not None and self._accumulated is None and gradient is not None:
-            self._has_values = gradient.any()
+            self._is_kept = self._has_same_norm(gradient)
+
+    def _has_same_norm(self, gradient: Tensor) -> Tensor:
+        """Return a bool on the device: True if the gradient is not zero and, if known, has the norm that it had when used."""
+        norm = _norm(gradient)
+        return norm.ne(0) & (norm.isnan() | norm.eq(norm if self._used_norm is None else self._used_norm))
 
     def _record_accumulation(self) -> None:
         gradient = self._param.grad
