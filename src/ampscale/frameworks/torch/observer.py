@@ -90,7 +90,7 @@ class _Sample:
         if self._used is not None and self._accumulated is None:  # no accumulation has decided
             used, version = self._used
             is_stale = gradient is not None and used() is gradient and gradient._version == version
-            is_kept = None if gradient is None else self._has_same_norm(gradient)
+            is_kept = self._has_same_norm(gradient) if is_stale and gradient is not None else None
         if is_stale and not self._checks_norms and self._param.requires_grad:
             self._checks_norms = True
             self._add_hook(self._param.register_hook, _Sample._compare_norms)
