@@ -53,7 +53,7 @@ def limit_of_changes(record: StepRecord, steps: list[StepRecord]) -> tuple[str, 
 
 
 def _is_allowed(limit: float, scale: float, is_constant: bool) -> bool:
-    """Return True if the changes can be a mean over ranks, by a constant factor, or clipping to a limit times *scale*."""
+    """Return True if the changes may be a mean over ranks, which has a constant factor, or clipping to a limit times *scale*."""
     if _digits(limit) == 1:  # as usual for the limit of a loop that clips
         return False
     is_scaled = _digits(limit / scale) < _digits(limit)

@@ -63,7 +63,7 @@ class OnlyOffender:
     ranks: set[int] = field(default_factory=set)  # ranks that are known to be at fault
 
     def includes(self, gradient: tuple[int, str], scale: float) -> bool:
-        """Return True if the next skipped step continues these steps: its scale is lower or, with hysteresis, still the same."""
+        """Return True for the same gradient at a scale that is lower than those of these steps or, with hysteresis, the same."""
         return gradient == self.gradient and (scale < min(self.scales) or scale == self.next_scale)
 
     def add(self, record: StepRecord) -> None:
@@ -176,9 +176,9 @@ class History:
         self.only_offender.add(record)
 
     def _add_changed(self, record: StepRecord, change: float) -> None:
-        last = self.changed[-1] if self.changed else record
-        is_same = math.isclose(change, last.change or 0, rel_tol=NORM_RTOL)
-        self.is_change_constant |= is_same and record.finite and record.scale != last.scale
+        """Add a step whose gradients were changed, and find out if the factor of the change is the same at another scale."""
+        if self.changed and record.finite and record.scale != self.changed[-1].scale:
+            self.is_change_constant |= math.isclose(change, self.changed[-1].change or 0, rel_tol=NORM_RTOL)
         self.changed = [*self.changed, record][-REPEATS:]
 
     def _add_nans(self, record: StepRecord) -> None:
