@@ -13,8 +13,9 @@ def test_equal_settings_have_no_difference():
 
 
 def test_if_values_are_equally_frequent_that_of_the_later_ranks_is_named_first():
-    settings = [{"a": "1"}, {}]
-    assert difference([*map(to_text, settings)], [0, 1]) == "a differs: None on rank 1; 1 on rank 0"
+    """A setting that a rank lacks differs from one with the value None."""
+    settings = [{"a": "None"}, {}]
+    assert difference([*map(to_text, settings)], [0, 1]) == "a differs: not set on rank 1; None on rank 0"
 
 
 def test_an_argument_of_the_communicator_is_named_before_the_call_that_follows_from_it():

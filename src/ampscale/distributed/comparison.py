@@ -99,7 +99,7 @@ def difference(texts: list[str], ranks: list[int]) -> str | None:
     names = set[str]().union(*settings)
     ordered = [name for name in FIRST_NAMES if name in names] + sorted(names.difference(FIRST_NAMES))
     name = next(name for name in ordered if _differ(rank_settings.get(name) for rank_settings in settings))
-    values = [rank_settings.get(name) for rank_settings in settings]
+    values = [rank_settings.get(name, "not set") for rank_settings in settings]
     if all(isinstance(value, list) for value in values):
         name, values = _first_difference(name, values)
     return rank_difference(name, list(map(str, values)), ranks)
