@@ -1,5 +1,8 @@
 """Gradients of every kind on the ranks of a pool. Each function runs on every rank, and returns what the rank observes."""
 
+import signal
+import time
+
 import ml_dtypes
 import numpy as np
 from distributed.training import bits, communicator_of, message_of
@@ -120,6 +123,23 @@ def freed(_):
     message_of(communicators[1]._run, int, "text", error=ValueError)
     communicators.clear()
     return [not duplicate for duplicate in duplicates]
+
+
+def interrupted(_):
+    """Interrupt the sum of one rank of each pair; return True on this rank, and the number of later values that MPI changes."""
+    from mpi4py.MPI import COMM_WORLD
+
+    communicator, index, _ = communicator_of("mpi", "replicated", size=2, timeout=10)
+    if index == 0:
+        time.sleep(0.3)
+    else:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    values = np.ones(1_000_000, np.float32)
+    message = message_of(communicator._run, communicator._sum, values, error=KeyboardInterrupt)
+    later = [np.zeros_like(values) for _ in range(4)]
+    COMM_WORLD.Barrier()  # completes the sum
+    return message is not None, int(sum(map(np.count_nonzero, later)))
 
 
 def copies_of_another_length(_):

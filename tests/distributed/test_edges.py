@@ -106,6 +106,11 @@ def test_a_deleted_communicator_is_freed_unless_a_call_was_interrupted(mpi):
     assert mpi.run(edges.freed) == [[True, False]] * 4
 
 
+def test_mpi_writes_the_result_of_an_interrupted_sum_to_no_other_array(mpi):
+    """The second rank of each pair is interrupted while it waits for the first."""
+    assert mpi.run(edges.interrupted) == [[False, 0], [True, 0]] * 2
+
+
 def test_copies_must_have_one_number_for_each_array(mpi):
     """The error precedes all communication, so the next call works."""
     message = "gradients must be 2 arrays, one for each item of copies, got 3"

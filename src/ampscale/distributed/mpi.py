@@ -24,7 +24,7 @@ STOPPED = 27183  # first tag of messages of ranks that stop waiting; an unusual 
 CREATIONS = mpi.Comm.Create_keyval()  # attribute of a `comm`: number of communicators that were created for it
 # Messages of ranks that stop waiting, by `is_late`. They are kept, since MPI may still read them.
 _ANSWERS = {False: np.zeros(1, np.uint8), True: np.ones(1, np.uint8)}
-_unfinished: list[Any] = []  # requests that are kept, since MPI may still write to their buffers
+_unfinished: dict[int, Any] = {}  # requests and their buffers by the ids of the requests; MPI may still write to the buffers
 
 
 class MPI(RankCommunicator):
@@ -121,33 +121,35 @@ class MPI(RankCommunicator):
                 return xp.asarray(self._sum(vector.get()))
             xp.cuda.get_current_stream().synchronize()  # MPI reads the memory without waiting for the device
         vector, total = xp.ascontiguousarray(vector), xp.empty_like(vector)
-        self._await(self._comm.Iallreduce(vector, total))
+        self._await(self._comm.Iallreduce(vector, total), vector, total)
         return total
 
     def _gather(self, array: np.ndarray) -> np.ndarray:
         rows = np.empty((len(self.ranks), *array.shape), array.dtype)
-        self._await(self._comm.Iallgather(array, rows))
+        self._await(self._comm.Iallgather(array, rows), array, rows)
         return rows
 
     def _words(self, number: Array | float) -> Array:
         xp = array_api_compat.array_namespace(number) if array_api_compat.is_array_api_obj(number) else np
         return xp.asarray(number, dtype=xp.float64).reshape(1).view(xp.int16).astype(xp.float64)
 
-    def _await(self, request: Any) -> None:
+    def _await(self, request: Any, *buffers: Array) -> None:
         """
-        Wait for a collective. After the time limit, raise a RankError that names the ranks that do not take part.
+        Wait for a collective with *buffers*. After the time limit, raise a RankError that names the ranks that do not take part.
 
         A rank that exceeds the limit sends a message to all others. Ranks that still wait then stop too, so that all ranks raise
         the error at the same time, even if some began to wait later.
         """
         start = time.monotonic()
+        # Keep the buffers until MPI no longer uses them, even if an interrupt ends the wait: mpi4py's Iallreduce does not.
+        _unfinished[id(request)] = request, buffers
         _done_within(lambda: request.Test() or self._comm.Iprobe(tag=self._tag), self._timeout)
         # If another rank has stopped, this one must not continue. The message can arrive later than the values of the collective.
         grace = LATE if start - self._ended >= self._timeout else 0.0  # in seconds
         if request.Test() and not _done_within(lambda: self._comm.Iprobe(tag=self._tag), grace):
             self._ended = time.monotonic()
+            del _unfinished[id(request)]
             return
-        _unfinished.append(request)
         unresponsive = self._unresponsive_ranks(is_late=time.monotonic() - start < LATE)
         names = rank_names(unresponsive) if unresponsive else "a rank"
         raise RankError(f"{names} did not respond within {self._timeout:g} s")
