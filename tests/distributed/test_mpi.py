@@ -1,5 +1,7 @@
 """Paddle's `GradScaler` on MPI ranks."""
 
+import math
+
 import numpy as np
 import pytest
 from distributed.training import message_of
@@ -47,6 +49,21 @@ def another_order(rank, scaler_count):
 
     step_all(pairs)
     return message_of(step_all, pairs[::-1] if rank == 1 else pairs)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_mpi_agrees_on_arrays_that_it_cannot_average(library):
+    """The norm of the second step is NaN."""
+    xp = pytest.importorskip(library)
+    communicator = ampscale.distributed.MPI(pytest.importorskip("mpi4py.MPI").COMM_SELF, gradients="distinct")
+    for value, applied, norm in [(0.5, True, "0.5"), (math.nan, False, "nan")]:
+        model = network([xp.ones(1)])
+        train = ampscale.mindformers.MFTrainOneStepCell(
+            model, ampscale.optimizers.SGD(model, 0.5), use_clip_grad=True, communicator=communicator
+        )
+        train([xp.asarray([value])])
+        assert (bool(train.last_step.applied), str(float(train.last_step.global_norm))) == (applied, norm)
+        assert model.params[0].item() == pytest.approx(0.75 if applied else 1.0)
 
 
 STRUCTURE = "gradients structure differs: [0] on rank 1; [1] on ranks 0, 2, 3"

@@ -198,6 +198,8 @@ class RankCommunicator(ABC):
         if with_norm:
             self._compare_norm_dtypes(arrays, ranks_with_float64, ranks_with_gradients)
             lifted = self._norm(sums, arrays, bool(ranks_with_float64))
+            if arrays:  # the engine can have another library
+                lifted = LiftedNorm(*(as_array(part, arrays[0]) for part in lifted))
         flag = _flag_like(not overflows, next(iter(numbers.values())))
         agreement = HostAgreement(flag, ranks_with_gradients > 0, lifted)
         agreement.is_finite = not overflows

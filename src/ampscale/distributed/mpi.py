@@ -130,7 +130,7 @@ class MPI(RankCommunicator):
         return rows
 
     def _words(self, number: Array | float) -> Array:
-        xp = array_api_compat.array_namespace(number) if array_api_compat.is_array_api_obj(number) else np
+        xp = array_api_compat.array_namespace(number) if array_api_compat.is_cupy_array(number) else np
         return xp.asarray(number, dtype=xp.float64).reshape(1).view(xp.int16).astype(xp.float64)
 
     def _await(self, request: Any, *buffers: Array) -> None:
