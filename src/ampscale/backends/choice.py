@@ -71,7 +71,7 @@ class Choice:
 
 def get_backend(tree: Tree, **others: Tree) -> Backend:
     """
-    Return the backend that the arrays of *tree* belong to, or the configured backend if *tree* contains no arrays.
+    Return the backend that the arrays of *tree* belong to; without arrays in *tree*, that of *others*, or the configured backend.
 
     Args:
         tree: Arrays in tuples, lists, dicts and NamedTuples.
@@ -80,7 +80,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
     Raises:
         TypeError: The arrays come from more than one library or device, or a leaf is not an array.
         RuntimeError: Only the generic backend owns the arrays, and a backend whose library has been imported fails to load.
-        ValueError: *tree* contains no arrays, and the configured backend cannot be used.
+        ValueError: No argument contains an array, and the configured backend cannot be used.
 
     Spec: BACKENDS-arrays-decide, BACKENDS-failure-reported, SCALING-mixed-rejected.
 
@@ -88,7 +88,7 @@ def get_backend(tree: Tree, **others: Tree) -> Backend:
     'numpy'
     """
     check_one_library(tree=tree, **others)
-    arrays = leaves(tree)
+    arrays = leaves(tree) or [leaf for other in others.values() for leaf in leaves(other)]
     return owner_of(arrays[0]) if arrays else configured_backend()
 
 

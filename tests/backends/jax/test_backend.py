@@ -105,6 +105,14 @@ def test_traced_arrays_can_be_combined_with_concrete_ones():
         jax.jit(lambda array: ampscale.all_finite([array, np.ones(2)]))(jnp.ones(2))
 
 
+@pytest.mark.clause("BACKENDS-arrays-decide")
+def test_trees_without_arrays_use_the_backend_of_a_traced_scale():
+    """The flag is a JAX array too, so that it can be passed to `rule.update`."""
+    rule = ampscale.LossScaleRule(init_scale=8.0)
+    step = jax.jit(lambda state: rule.update(state, ampscale.unscale_and_check({"frozen": None}, state.scale)[1]))
+    assert step(rule.init(like=jnp.ones(1))).good_steps == 1
+
+
 @pytest.mark.clause("SCALING-widen")
 def test_float64_results_require_x64():
     """Without jax_enable_x64, JAX itself would return float32 with a warning."""
@@ -159,6 +167,14 @@ def test_integer_parameters_raise():
     state = ampscale.init_train_state(params, optimizer, rule)
     with pytest.raises(TypeError, match=r"^gradients\['n'\] must be .*, got void, JAX's float0, .*; pass only floating-point"):
         ampscale.train_step(network, optimizer, rule, state)
+
+
+def test_integer_losses_raise():
+    """JAX would return gradients of zero, which are finite."""
+    for dtype in (jnp.int32, jnp.bool_):
+        network = ampscale.Network(lambda weight, dtype=dtype: weight.sum().astype(dtype), jnp.ones(2))
+        with pytest.raises(TypeError, match=rf"^a network must return a floating-point loss, got {jnp.dtype(dtype).name}$"):
+            network.vjp(network.params)
 
 
 def test_large_seeds_overflow_in_a_float16_loss():

@@ -90,6 +90,8 @@ def vjp(loss_fn: Callable[..., Array], params: Tree, *inputs: Any) -> tuple[Arra
 
     arrays = leaves(params)
     loss, backward = jax.vjp(of_leaves, arrays)
+    if isinstance(loss, jax.Array) and not jnp.issubdtype(loss.dtype, jnp.inexact):  # JAX would return gradients of zero
+        raise TypeError(f"a network must return a floating-point loss, got {loss.dtype}")
     varying = varying_like(loss, arrays)
     if varying is not arrays:  # else JAX would add up the gradients of all ranks, and 16-bit gradients in 16 bits
         loss, backward = jax.vjp(of_leaves, varying)
