@@ -68,6 +68,13 @@ def test_results_equal_numpy(name, dtype):
 
 
 @OPERATIONS
+def test_float64_operands_can_have_any_exponent(name):
+    """Factors can be zero or subnormal, like a clipping coefficient; divisors are normal or infinite."""
+    right = np.abs(numbers("float64", seed=4))
+    check(name, numbers("float64", seed=10), right if name == "multiply" else np.maximum(right, 2.0**-1022))
+
+
+@OPERATIONS
 def test_ties_between_subnormal_numbers_go_to_even(name):
     """Results that float64 arithmetic cannot distinguish from ties are rounded correctly too."""
     left, right = ties(name)

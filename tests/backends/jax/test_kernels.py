@@ -123,6 +123,15 @@ def test_norms_equal_numpy_to_two_units(dtype, size):
             np.testing.assert_array_max_ulp(np.asarray(norm), expected, maxulp=2)
 
 
+@pytest.mark.clause("NORMS-clip-magnitudes")
+def test_clipping_coefficients_can_be_subnormal():
+    """XLA's own operations would replace the coefficient, and so all gradients, by zero."""
+    for values, limit in (([1.7e308, 1e290, 1e-5, -0.0], 3.0), ([1e308] * 4, 1.0), ([-1e300, 5e-324], 1e-10)):
+        tree = [np.asarray(values)]
+        clipped, norm = jax.jit(lambda tree, limit=limit: backend.clip_by_global_norm(tree, limit))(LIBRARY.from_numpy(tree))
+        assert same(LIBRARY.to_numpy((clipped, norm)), norms.clip_by_global_norm(tree, limit))
+
+
 @pytest.mark.clause("NORMS-fused", "OVERFLOW-fused")
 def test_vmap_over_scales_equals_single_calls():
     """The mapped function is compiled, without jax_enable_x64."""

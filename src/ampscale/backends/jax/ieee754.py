@@ -144,20 +144,26 @@ def _with_sign(magnitude: Array, is_negative: Array) -> Array:
 
 def _lifted(operation: Operation, left: Array, right: Array) -> Array:
     """
-    Return a float64 product or quotient.
+    Return a float64 product or quotient. *right* is not negative, and is not subnormal in a quotient.
 
-    If *left* is tiny and *right* is between 2**-200 and 2**200, *left* is lifted by a power of two, so that no subnormal number
-    is lost. Otherwise, the result is XLA's, which flushes subnormal numbers to zero.
+    If *left* or the result is tiny, *left* is lifted by a power of two, so that no subnormal number is lost.
     """
+    if operation is operator.mul:  # a clipping coefficient can be subnormal, and then *left* is large or the product is zero
+        is_subnormal = right < 2.0**-1022
+        left, right = jnp.where(is_subnormal, left * 2.0**-LIFT, left), jnp.where(is_subnormal, _lifted_subnormal(right), right)
     bits = jax.lax.bitcast_convert_type(jnp.abs(left), jnp.int64)
-    subnormal = bits.astype(jnp.float64) * 2.0 ** (LIFT - 1074)
-    high = jnp.where(bits < 1 << 52, subnormal, jnp.abs(left) * 2.0**LIFT)
+    high = jnp.where(bits < 1 << 52, _lifted_subnormal(left), jnp.abs(left) * 2.0**LIFT)
     result = _plain(operation, high, right)
     units = _nearest(result * 2.0 ** (1074 - LIFT), _residual(operation, high, right, result))
     small = jax.lax.bitcast_convert_type(units.astype(jnp.int64), jnp.float64)
     tiny = jnp.where(result < 2.0 ** (LIFT - 1022), small, result * 2.0**-LIFT)
-    use_lift = (jnp.abs(left) < 2.0**-800) & (right > 2.0**-200) & (right < 2.0**200)
+    use_lift = ((jnp.abs(left) < 2.0**-800) | (result < 2.0 ** (LIFT - 1000))) & (right >= 2.0**-1022)
     return jnp.where(use_lift, jnp.where(jnp.signbit(left), -tiny, tiny), _plain(operation, left, right))
+
+
+def _lifted_subnormal(array: Array) -> Array:
+    """Return the absolute value of *array*, float64 zeros or subnormal numbers, times 2**LIFT."""
+    return jax.lax.bitcast_convert_type(jnp.abs(array), jnp.int64).astype(jnp.float64) * 2.0 ** (LIFT - 1074)
 
 
 def _nearest(units: Array, residual: Array) -> Array:

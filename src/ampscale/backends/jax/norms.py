@@ -78,7 +78,7 @@ def _clip_coefficient(norm: Array, limit: Array) -> Array:
     limit = kernels.in_dtype(jnp.minimum(limit, FLOATS[norm_dtype].largest), norm_dtype)
     rounded = partial(kernels.rounded, dtype=norm_dtype)
     larger, limit = (kernels.in_dtype(number, "float64") for number in (jnp.where(norm > limit, norm, limit), limit))
-    return rounded(limit / rounded(larger + rounded(jnp.float64(CLIP_EPSILON))))
+    return rounded(divide(limit, rounded(larger + rounded(jnp.float64(CLIP_EPSILON)))))
 
 
 def _stacked(sums: list[Array], norm_dtype: str) -> Array:
