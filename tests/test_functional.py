@@ -212,6 +212,10 @@ def test_invalid_argument_of_a_step_raises():
     methods = r"^communicator must have the methods \['mean', 'agree', 'check_same'\], got "
     rows += [(arguments, {"communicator": value}, TypeError, methods) for value in (None, step_arguments()[1])]
     rows.append((arguments, {"measure": 1}, TypeError, r"^measure must be a bool, got 1 of type int$"))
+    *others, state = step_arguments()
+    for name in ("attempted", "applied"):  # such as the numbers of a checkpoint in JSON
+        message = rf"^state\.{name} must be an array, got int; create the state with init_train_state\(\)$"
+        rows.append(((*others, state._replace(**{name: 0}), batch), {}, TypeError, message))
     assert_rejected([ampscale.train_step], rows)
 
 

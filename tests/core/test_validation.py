@@ -51,6 +51,7 @@ def test_scale_of_another_type_raises():
     sparse = np.ones(1).view(type("Sparse", (np.ndarray,), {"is_sparse": True}))
     for check, value, message in (
         (check_scale_array, 8.0, r"an array of shape \(\) or \(1,\), got 8.0 of type float$"),
+        (check_scale_array, np.ones((), "U1"), r"float32 or float64, got str32$"),
         (check_scale_array, sparse, r"a dense tensor, got a sparse one; pass scale.item\(\)$"),
         (check_scale_host, "8", r"a positive, finite number, or a float32 or float64 array of shape \(\) or \(1,\), got '8'"),
     ):

@@ -29,7 +29,7 @@ from .norms import LiftedNorm, coefficient_of, unlifted
 from .replicas import SINGLE_REPLICA, Communicator
 from .rule import LossScaleRule
 from .scaling import in_dtype, scalar_like, widened
-from .trees import leaves, map_leaves, select
+from .trees import is_array, leaves, map_leaves, select
 from .typing import Array, Flag, Tree
 from .validation import check_scalable, check_type
 
@@ -150,9 +150,14 @@ def init_train_state(params: Tree, optimizer: FunctionalOptimizer, rule: LossSca
 
 
 def check_train_state(state: Any) -> None:
-    """Raise a TypeError unless *state* is a `TrainState` whose scaler has a state in the library of the parameters."""
+    """Raise a TypeError unless *state* is a `TrainState` of arrays whose scaler has a state in the library of the parameters."""
     check_type(state, "state", TrainState)
     check_type(state.scaler, "state.scaler", LossScaleState)
+    for name in ("attempted", "applied"):
+        if not is_array(count := getattr(state, name)):
+            raise TypeError(
+                f"state.{name} must be an array, got {type(count).__name__}; create the state with init_train_state()"
+            )
     if namespace_of(state.params) is not namespace_of(state.scaler):
         check_one_library(params=state.params, scaler=state.scaler)
 

@@ -106,8 +106,8 @@ def check_scale_array(value: Any, name: str) -> None:
             raise TypeError(f"{name} must be a dense tensor, got a {layout} one; pass {name}.item()")
     if tuple(value.shape) not in ((), (1,)):
         raise ValueError(f"{name} must have shape () or (1,), got {tuple(value.shape)}")
-    if name_of(value.dtype) not in ("float32", "float64"):
-        raise TypeError(f"{name} must be float32 or float64, got {name_of(value.dtype)}")
+    if (dtype := plain_name(value.dtype)) not in ("float32", "float64"):
+        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
 
 
 def check_scale_host(value: Scale, name: str = "scale") -> None:
@@ -141,8 +141,8 @@ def check_flag(value: Flag, name: str, shape: tuple[int, ...] = ()) -> None:
     if not is_array(value):
         remedy = _UNPACK if isinstance(value, tuple) else ""
         raise TypeError(f"{name} must be a bool or a bool array, got {excerpt(value)} of type {type_name(value)}{remedy}")
-    if name_of(value.dtype) != "bool":
-        raise TypeError(f"{name} must be a bool or a bool array, got an array of {name_of(value.dtype)}")
+    if (dtype := plain_name(value.dtype)) != "bool":
+        raise TypeError(f"{name} must be a bool or a bool array, got an array of {dtype}")
     if tuple(value.shape) not in ((), shape):
         expected = f"() or {shape}" if shape else "()"
         raise ValueError(f"{name} must have shape {expected}, got {tuple(value.shape)}")
