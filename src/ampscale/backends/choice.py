@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..core.namespaces import check_one_library, provide_default, provide_division
+from ..core.namespaces import check_one_library, provide_arithmetic, provide_default
 from ..core.trees import leaves
 from ..core.typing import Array, Namespace, Tree
 from ..files import read_bounded
@@ -209,6 +209,13 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
     return table
 
 
+def _multiply_on_jax(left: Array, right: Array) -> Array:
+    """Return *left* times *right*, rounded once. The module is imported only for JAX arrays."""
+    from .jax.ieee754 import multiply
+
+    return multiply(left, right)
+
+
 def _divide_on_jax(left: Array, right: Array) -> Array:
     """Return *left* divided by *right*, rounded once. The module is imported only for JAX arrays."""
     from .jax.ieee754 import divide
@@ -217,4 +224,4 @@ def _divide_on_jax(left: Array, right: Array) -> Array:
 
 
 provide_default(get_namespace)
-provide_division("jax.numpy", _divide_on_jax)
+provide_arithmetic("jax.numpy", _multiply_on_jax, _divide_on_jax)

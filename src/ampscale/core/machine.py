@@ -10,7 +10,6 @@ MACHINE-float64-factor, MACHINE-warmup-growth-factor, MACHINE-block-at-bounds, M
 MACHINE-would-raise, MACHINE-delayed-update.
 """
 
-import operator
 from collections.abc import Callable
 from ctypes import c_float
 from math import frexp
@@ -20,7 +19,7 @@ import array_api_compat
 
 from ..parsing import excerpt
 from .dtypes import name_of
-from .namespaces import check_one_library, default_namespace, device_of, divide, quiet
+from .namespaces import check_one_library, default_namespace, device_of, divide, multiply, quiet
 from .rule_constants import RuleConstants
 from .trees import is_array, select
 from .typing import Array, Flag, Namespace
@@ -168,9 +167,9 @@ def _raises(rule: RuleConstants, scale: Array, new_scale: Array, events: Events)
 def _grown(rule: RuleConstants, scale: Array, bad_steps: Array) -> Array:
     """Return the scale after a growth."""
     xp = array_api_compat.array_namespace(scale)
-    grown = _scaled(rule, operator.mul, scale, rule.growth_factor)
+    grown = _scaled(rule, multiply, scale, rule.growth_factor)
     if rule.warmup_growth_factor is not None:
-        grown = xp.where(bad_steps == 0, _scaled(rule, operator.mul, scale, rule.warmup_growth_factor), grown)
+        grown = xp.where(bad_steps == 0, _scaled(rule, multiply, scale, rule.warmup_growth_factor), grown)
     if rule.skip_infinite_growth:
         grown = xp.where(xp.isfinite(grown), grown, scale)
     unclamped = rule.max_scale is None or rule.block_at_bounds
@@ -183,7 +182,7 @@ def _backed_off(rule: RuleConstants, scale: Array) -> Array:
     if rule.divide_on_backoff:
         backed_off = _scaled(rule, divide, scale, rule.backoff_divisor)
     else:
-        backed_off = _scaled(rule, operator.mul, scale, rule.backoff_factor)
+        backed_off = _scaled(rule, multiply, scale, rule.backoff_factor)
     unclamped = rule.min_scale is None or rule.block_at_bounds
     return backed_off if unclamped else xp.maximum(backed_off, _constant(rule.min_scale, scale))
 

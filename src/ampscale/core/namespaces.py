@@ -14,7 +14,9 @@ from .typing import Array, Namespace, Tree
 MOST_PATHS = 8  # paths per library and device, in an error message
 
 _providers: list[Callable[[], Namespace]] = [lambda: array_api_compat.numpy]
-_divisions: dict[str, Callable[[Array, Array], Array]] = {}  # by name of the namespace
+_Operation = Callable[[Array, Array], Array]
+_arithmetic: dict[str, tuple[_Operation, _Operation]] = {}  # product and quotient, by name of the namespace
+_OPERATORS = operator.mul, operator.truediv
 
 
 def default_namespace() -> Namespace:
@@ -27,15 +29,19 @@ def provide_default(provider: Callable[[], Namespace]) -> None:
     _providers.append(provider)
 
 
-def provide_division(namespace: str, divide: Callable[[Array, Array], Array]) -> None:
-    """Set the function that `divide` uses for the namespace named *namespace*, whose operator may round incorrectly."""
-    _divisions[namespace] = divide
+def provide_arithmetic(namespace: str, multiply: _Operation, divide: _Operation) -> None:
+    """Set the functions that `multiply` and `divide` use for the namespace named *namespace*, instead of its operators."""
+    _arithmetic[namespace] = multiply, divide
+
+
+def multiply(left: Array, right: Array) -> Array:
+    """Return *left* times *right*, rounded once. Both are float32 or both float64, and their shapes broadcast."""
+    return _arithmetic.get(array_api_compat.array_namespace(left).__name__, _OPERATORS)[0](left, right)
 
 
 def divide(left: Array, right: Array) -> Array:
     """Return *left* divided by *right*, rounded once. Both are float32 or both float64, and their shapes broadcast."""
-    namespace = array_api_compat.array_namespace(left).__name__
-    return _divisions.get(namespace, operator.truediv)(left, right)
+    return _arithmetic.get(array_api_compat.array_namespace(left).__name__, _OPERATORS)[1](left, right)
 
 
 def namespace_of(tree: Tree) -> Namespace:

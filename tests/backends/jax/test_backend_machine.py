@@ -77,12 +77,16 @@ def test_states_of_all_patterns_equal_numpy(name, x64):
 
 
 @pytest.mark.clause("MACHINE-divide-on-backoff", "BACKENDS-bit-identical")
-def test_subnormal_scales_are_divided_as_on_numpy():
-    """XLA's own division flushes them to zero on CPUs; on CUDA, it does not round every quotient correctly."""
-    rule = replace(presets.mindspore(1.0, 3, 2000), init_scale=2.0**-125, min_scale=None)
-    expected, actual = (rule.update(rule.init(like=xp.zeros(())), False).scale for xp in (np, jnp))
-    assert 0 < expected < 2.0**-126
-    assert same(LIBRARY.get(actual), expected)
+@pytest.mark.parametrize("finite", [False, True])
+def test_subnormal_scales_are_computed_as_on_numpy(finite):
+    """XLA's own operations flush them to zero on CPUs; on CUDA, its division does not round every quotient correctly."""
+    divides = replace(presets.mindspore(1.0, 3, 2000), min_scale=None)
+    multiplies = LossScaleRule(growth_interval=1, growth_factor=1.5)
+    for rule in (replace(rule, init_scale=2.0**-126) for rule in (divides, multiplies)):
+        half = rule.update(rule.init(like=np.zeros(())), False)
+        assert 0 < half.scale < 2.0**-126
+        expected, actual = (rule.update(state, finite).scale for state in (half, map_leaves(jnp.asarray, half)))
+        assert same(LIBRARY.get(actual), expected)
 
 
 @pytest.mark.clause("MACHINE-float64-factor")
