@@ -9,6 +9,7 @@ from hypothesis import given
 from libraries import on, with_dtypes
 from strategies import DTYPES, LARGEST, SMALLEST, alike, same, scales, trees
 
+import ampscale
 from ampscale.core.overflow import all_finite, unscale_and_check
 from ampscale.core.scaling import unscale
 from ampscale.core.trees import leaves, map_leaves
@@ -63,6 +64,18 @@ def test_trees_without_values_are_finite(library):
         assert library.item(all_are_finite)
         assert library.item(finite)
         assert repr(library.to_numpy(unscaled)) == repr(library.to_numpy(tree))
+
+
+@pytest.mark.clause("BACKENDS-arrays-decide", "OVERFLOW-empty")
+def test_without_arrays_the_flag_and_the_norm_are_arrays_of_the_library_of_the_scale(library):
+    """So the flag can be passed to `rule.update`. The norm is a float32 zero."""
+    rule = ampscale.LossScaleRule()
+    state = rule.init(like=library.array([1.0], "float32"))
+    for tree in (None, {"frozen": None}):
+        _, finite, norm = ampscale.unscale_check_and_norm(tree, state.scale)
+        assert type(finite) is type(norm) is type(state.scale)
+        assert (library.item(finite), library.item(norm), norm.dtype == state.scale.dtype) == (True, 0.0, True)
+        assert library.item(rule.update(state, ampscale.unscale_and_check(tree, state.scale)[1]).good_steps) == 1
 
 
 @pytest.mark.clause("OVERFLOW-fused", "OVERFLOW-both-sides", "OVERFLOW-check-order")

@@ -111,7 +111,9 @@ def clip_coefficient(norm: Array, max_norm: float, divide: Operation = truediv) 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Return the results of `unscale_and_check`, and the `global_norm` of the unscaled values after rounding."""
     unscaled, finite = unscale_and_check(tree, scale, out, dtype)
-    return unscaled, finite, global_norm(unscaled)
+    xp = namespace_of(finite)
+    norm = global_norm(unscaled) if leaves(unscaled) else xp.zeros_like(finite, dtype=xp.float32)
+    return unscaled, finite, norm
 
 
 def norm_dtype(arrays: Iterable[Array]) -> str:

@@ -29,9 +29,13 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
     Checking the unscaled values is sufficient: dividing by a positive, finite scale never makes an infinity or a NaN finite,
     and a finite value that becomes infinite is an overflow. The arguments are those of `ampscale.unscale_and_check`.
+    Without arrays in *tree*, the flag is in the library and on the device of *scale*.
     """
     unscaled = unscale(tree, scale, dtype)
-    finite = all_finite(unscaled)
+    if leaves(unscaled) or isinstance(scale, int | float):
+        finite = all_finite(unscaled)
+    else:
+        finite = namespace_of(scale).asarray(True, device=device_of(scale))
     return (unscaled if out is None else write(out, unscaled)), finite
 
 

@@ -195,8 +195,6 @@ def train_step(
     communicator.check_same(rule=rule, max_norm=max_norm)
     gradients, finite = kernels.unscale_and_check(communicator.mean(scaled), scale, dtype="float32")
     xp = array_api_compat.array_namespace(scale)
-    if not leaves(gradients):  # then *finite* is an array of the configured backend, not of the library of the state
-        finite = xp.ones_like(scale, dtype=xp.bool)
     numbers = {**state.scaler._asdict(), "attempted": state.attempted}
     finite, has_gradients, lifted = communicator.agree(finite, numbers, gradients, norm=max_norm is not None)
     learning_rate = optimizer.learning_rate_at(state.optimizer) if hasattr(optimizer, "learning_rate_at") else None

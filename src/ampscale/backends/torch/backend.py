@@ -105,8 +105,10 @@ def unscale_and_check(tree: Tree, scale: Scale, out: Tree = None, dtype: str | N
 
 def unscale_check_and_norm(tree: Tree, scale: Scale, out: Tree = None, dtype: str | None = None) -> tuple[Tree, Flag, Array]:
     """Implement `core.norms.unscale_check_and_norm`. Sparse arrays are returned coalesced."""
+    tensors = leaves(tree)
+    if not tensors:
+        return norms.unscale_check_and_norm(tree, scale, out, dtype)
     if out is tree:
-        tensors = leaves(tree)
         result = kernels.unscale_and_square_(tensors, scale) if _supports(tensors, scale) else None
         if result is not None:
             finite, sums = result
@@ -265,6 +267,8 @@ def _unscaled(
         found_inf = kernels.unscale_in_one_pass_(tensors, scale)
         if found_inf is not None:
             return out, found_inf.logical_not(), None
+    if not tensors:
+        return *overflow.unscale_and_check(tree, scale, out, dtype), None
     out_tensors = tensors if out is tree or out is None else leaves(out)
     if out is not None:
         _check_layouts(out, out_tensors, tensors)
