@@ -27,9 +27,9 @@ class Recording:
         with np.errstate(all="ignore"):
             return self.communicator.mean(tree)
 
-    def agree(self, *args, **kwargs):
-        self.calls.append("agree")
-        return self.communicator.agree(*args, **kwargs)
+    def agree(self, *args, norm):
+        self.calls.append("agree, with the norm" if norm else "agree")
+        return self.communicator.agree(*args, norm=norm)
 
     def check_same(self, **settings):
         pass
@@ -63,9 +63,10 @@ def run(library, inputs, max_norm=None, wrapper=Recording):
 
 @pytest.mark.clause("REPLICAS-mean", "REPLICAS-agreed-norm", "REPLICAS-same-decision")
 def test_replicas_apply_the_mean_gradient(library):
-    """Each replica reports the norm of the mean."""
+    """Each replica requests the norm of all ranks, and reports the norm of the mean."""
     [(results_of_mean, _)] = run(library, [[[2.0, 4.0]]], max_norm=1.0)
-    for [(state, report)], _ in run(library, [[GOOD], [OTHER]], max_norm=1.0):
+    for [(state, report)], communicator in run(library, [[GOOD], [OTHER]], max_norm=1.0):
+        assert communicator.calls == ["mean", "agree, with the norm"]
         assert same(state, results_of_mean[0][0])
         assert alike(report.global_norm, np.sqrt(np.float32(20)))
 
