@@ -273,6 +273,8 @@ OPERATIONS = {
     "norm (arrays: 4, dtype: float32)": lambda array: ampscale.global_norm(4 * [array]),
     "norm (arrays: 3, dtype: float64)": lambda array: ampscale.global_norm([array, array, array.double()]),
     "local norms (arrays: 3, dtype: float32)": lambda array: ampscale.local_norms(3 * [array]),
+    "clipping to 0.5 (arrays: 3, dtype: float32)": lambda array: ampscale.clip_by_global_norm(3 * [array], 0.5),
+    "clipping to 2.0 (arrays: 3, dtype: float32)": lambda array: ampscale.clip_by_global_norm(3 * [array], 2),
 }
 
 
@@ -285,7 +287,7 @@ def operations_that_differ(rank, usual):
 
 
 @pytest.mark.clause("REPLICAS-error-names-ranks", "REPLICAS-sizes-compared")
-@pytest.mark.parametrize("usual", ["overflow check (scale: 2.0)", "norm (arrays: 3, dtype: float32)"])
+@pytest.mark.parametrize("usual", ["overflow check (scale: 2.0)", "clipping to 0.5 (arrays: 3, dtype: float32)"])
 def test_an_operation_that_differs_is_an_error_on_all_ranks(gloo, usual):
     """A message of another length would end a process of gloo, or change the sums."""
     others = [other for other in OPERATIONS if other != usual]

@@ -70,10 +70,10 @@ class Shards:
         overflows = finite.logical_not().to(torch.int32).reshape(1)
         return _summed(overflows, root_ranks(self._tensors), "overflow check", scale).reshape(()) == 0
 
-    def norm(self) -> LiftedNorm:
-        """Return the global norm of the tree, with the same bits on all ranks."""
+    def norm(self, operation: str = "norm") -> LiftedNorm:
+        """Return the global norm of the tree, with the same bits on all ranks. With gloo, the ranks compare *operation*."""
         parts = [part.detach() for part in leaves(self.local)]
-        return norm_of_sums(self._summed(square_sums(parts, self._copies()), "norm"), self._tensors)
+        return norm_of_sums(self._summed(square_sums(parts, self._copies()), operation), self._tensors)
 
     def norms(self) -> list[LiftedNorm]:
         """Return the norm of each array in the dtype of the global norm, with the same bits on all ranks."""
