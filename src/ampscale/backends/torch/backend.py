@@ -153,7 +153,7 @@ def clip_by_global_norm(tree: Tree, max_norm: float, out: Tree = None) -> tuple[
         _check_targets(out)
     norm = _plain_norm(arrays)
     if norm is None and has_dtensors(arrays):
-        lifted = Shards(arrays).norm(f"clipping to {float(max_norm)}")
+        lifted = Shards(arrays).norm(f"clipping to {1.0 * max_norm}")
         norm = norms.unlifted(lifted)
         clipped = scale(arrays, norms.coefficient_of(lifted, max_norm))
     elif norm is None:
