@@ -158,7 +158,7 @@ def measure_spans(sources, targets, sizes, kind, like, factor, divisor, codes, f
     """
     zero = minus(codes[3], codes[3])  # as wide as the values
     infinite_result = magnitude(narrow(widen(like) + np.float32(np.inf), like))
-    first_row = np.int64(rows.ctypes.data)  # an address, as `rows[k]` would be counted as a reference, with atomic instructions
+    first_row = np.int64(rows.ctypes.data)  # not `rows[k]`, whose references numba counts with atomic instructions
     finite = True
     for k in range(sources.size):
         row = carray(pointer(first_row, 8 * k, np.int32(0)), 8)
